@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from paddlejob.api.validation.spares import NEEDS_IN_PLACE, NEEDS_POD_IP, NOT_ELASTIC, ONLY_COLLECTIVE
 from simkube.build import JobBuilder, job
 
 LONG = "a" * 55
@@ -329,6 +330,41 @@ BAD_LIVES = [
         "spec.restartPolicy.parked",
         "Forbidden: needs the recorder; remove recorder: false",
         "spec.restartPolicy.parked: Invalid value: needs the recorder; remove recorder: false",
+    ),
+    BadJob(
+        "spares of a parameter server job",
+        job().ps(1).worker(2).spec(spares=1),
+        "spec.spares",
+        f"Forbidden: {ONLY_COLLECTIVE}",
+        f"spec.spares: Invalid value: {ONLY_COLLECTIVE}",
+    ),
+    BadJob(
+        "spares of an elastic job",
+        job().worker(2).spec(spares=1, elastic=1),
+        "spec.spares",
+        f"Forbidden: {NOT_ELASTIC}",
+        f"spec.spares: Invalid value: {NOT_ELASTIC}",
+    ),
+    BadJob(
+        "spares that are called by name",
+        job().worker(2).spec(spares=1, intranet="Service"),
+        "spec.spares",
+        f"Forbidden: {NEEDS_POD_IP}",
+        f"spec.spares: Invalid value: {NEEDS_POD_IP}",
+    ),
+    BadJob(
+        "spares without the recorder",
+        job().worker(2).spec(spares=1, recorder=False),
+        "spec.spares",
+        f"Forbidden: {NEEDS_IN_PLACE}",
+        f"spec.spares: Invalid value: {NEEDS_IN_PLACE}",
+    ),
+    BadJob(
+        "spares without restarts in place",
+        restarts(inPlace=False).spec(spares=1),
+        "spec.spares",
+        f"Forbidden: {NEEDS_IN_PLACE}",
+        f"spec.spares: Invalid value: {NEEDS_IN_PLACE}",
     ),
     BadJob(
         "a node given up at once",

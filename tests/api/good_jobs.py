@@ -48,6 +48,7 @@ GOOD_JOBS: dict[str, JobBuilder] = {
         },
     ),
     "elastic": job().worker(2).spec(elastic=0),
+    "spares": job().worker(2).spec(spares=2, intranet="podip"),
     "a gang of all pods": job()
     .ps(1)
     .worker(2)

@@ -69,6 +69,7 @@ def test_fields_are_named_as_in_yaml() -> None:
         "schedulingPolicy",
         "backoffLimit",
         "restartPolicy",
+        "spares",
         "successPolicy",
         "suspend",
         "activeDeadlineSeconds",

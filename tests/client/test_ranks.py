@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from client.scene import Scene, play
+from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, TrainingProgress
@@ -46,6 +47,28 @@ EXEC = {
 def test_exec_is_refused_only_where_it_cannot_succeed(pod, container, stage):
     with pytest.raises(ClientError, match=stage) if stage else nullcontext():
         ranks.check_running(job().worker(1).build(), pod, container)
+
+
+def test_a_moved_rank_means_the_pod_that_holds_it():
+    of = job().worker(3).build()
+    moved = msgspec.structs.replace(of, status=msgspec.structs.replace(of.status, moved_ranks="1:3"))
+    assert [ranks.place_of(moved, rank).pods for rank in ("0", "1", "worker-1")] == [
+        "worker-0",
+        "worker-3",
+        "worker-1",
+    ]
+    assert ranks.place_of(of, "1").pods == "1"
+
+
+def test_a_spare_is_shown_as_one_until_it_starts():
+    waiting = pod_of("Pending", paddle=WAITS)
+    metadata = msgspec.structs.replace(waiting.metadata, annotations={names.ANNOTATION_SPARE: "true"})
+    status = msgspec.structs.replace(waiting.status, pod_ip="10.0.0.1")
+    spare = msgspec.structs.replace(waiting, metadata=metadata, status=status)
+    assert ranks.waits_as_spare(spare)
+    assert not ranks.waits_as_spare(msgspec.structs.replace(waiting, status=status))
+    started = msgspec.structs.replace(pod_of("Running", paddle=RUNS), metadata=metadata)
+    assert not ranks.waits_as_spare(started)
 
 
 FORWARD = {

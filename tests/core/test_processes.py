@@ -239,7 +239,7 @@ def published(of, process: int) -> dict[str, str]:
 def test_a_restarted_program_gets_the_environment_of_a_new_pod(of, role, index, expected, intranet):
     """Compare with a pod that is created for the same attempt, as the kubelet resolves its environment."""
     data = published(of().spec(intranet=intranet), 3)
-    env = process_env(data, Replica(role, index), 3)
+    env = process_env(data, role, index, 3)
     assert env[Env.ATTEMPT] == "3"
     assert env[Env.PROCESS_ATTEMPT] == "3"
     assert expected.items() <= env.items()
@@ -259,7 +259,7 @@ def render_env(built, replica: Replica, data: dict[str, str]) -> dict[str, str]:
 
 
 def test_an_endpoint_that_is_not_listed_is_left_out():
-    assert Env.CURRENT_ENDPOINT not in process_env({Env.TRAINER_ENDPOINTS: "a:1"}, Replica(Role.WORKER, 1), 1)
+    assert Env.CURRENT_ENDPOINT not in process_env({Env.TRAINER_ENDPOINTS: "a:1"}, Role.WORKER, 1, 1)
 
 
 def test_each_restart_in_place_uses_other_ports():

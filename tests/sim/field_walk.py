@@ -44,6 +44,7 @@ KEPT = {"cleanPodPolicy": "Never"}
 """The pods that a history ends with can be compared."""
 BASE = job().ps(1).worker(2).spec(**KEPT)
 HETER = job().ps(1).worker(2).heter(1).spec(**KEPT)
+COLLECTIVE = job().worker(2).spec(**KEPT)
 GANG = job().ps(1).worker(2).spec(**KEPT, schedulingPolicy={"minAvailable": 3})
 
 
@@ -94,6 +95,7 @@ FIELDS: dict[str, Values] = {
     "restartPolicy.noProgressLimit": Values((1, 1000), (0, 1001)),
     "restartPolicy.inPlace": Values((True, False), ("yes", 1)),
     "restartPolicy.parked": Values((True, False), ("yes", 1)),
+    "spares": Values((0, 1, 2), (-1, 5001, "two")),
     "successPolicy": Values(("AllWorkers", "Worker0"), ("Nobody", 1)),
     "suspend": Values((True, False), ("yes", 1)),
     "activeDeadlineSeconds": Values((30, 100_000), (0, -5, "soon")),
@@ -132,6 +134,8 @@ def scenario_of(field: str) -> Scenario:
     """Return the life in which a field means something."""
     if field.startswith("heter."):
         return Scenario(HETER)
+    if field == "spares":
+        return Scenario(COLLECTIVE)
     if field.startswith("schedulingPolicy."):
         return Scenario(GANG, in_volcano=True)
     return Scenario(BASE)

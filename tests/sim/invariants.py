@@ -196,7 +196,9 @@ class Invariants:
         specs = [
             each["spec"] for each in self._server.objects(PADDLE_JOBS) if each["metadata"]["uid"] == owner
         ]
-        return any(int(index) >= spec.get(role, {}).get("replicas", 0) for spec in specs)
+        spares = {"worker": max((spec.get("spares", 0) for spec in specs), default=0)}
+        wanted = [spec.get(role, {}).get("replicas", 0) + spares.get(role, 0) for spec in specs]
+        return any(int(index) >= each for each in wanted)
 
     def _fail(self, write: WriteRecord, what: str) -> None:
         raise BrokenInvariantError(

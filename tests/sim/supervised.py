@@ -75,4 +75,18 @@ def draw(rng: random.Random, jobs: tuple[JsonObject, ...], until: float) -> Supe
         role = rng.choice([each for each in ("worker", "ps", "heter") if each in job["spec"]])
         name = f"{job['metadata']['name']}-{role}-{rng.randrange(job['spec'][role]['replicas'])}"
         mute.append((name, rng.uniform(0, until / 2), rng.choice((5.0, 20.0, 60.0))))
-    return Supervised(rng.randrange(1 << 30), faults, tuple(mute), rng.choice((0.0, 0.0, 0.1, 0.3)))
+    drawn = Supervised(rng.randrange(1 << 30), faults, tuple(mute), rng.choice((0.0, 0.0, 0.1, 0.3)))
+    for each in jobs:
+        if can_have_spares(each["spec"]):
+            each["spec"]["spares"] = rng.choice((0, 1, 1, 2))
+    return drawn
+
+
+def can_have_spares(spec: JsonObject) -> bool:
+    """Return whether a job is a collective one of a fixed size whose pods have addresses of their own."""
+    worker = spec.get("worker", {})
+    is_elastic = "elastic" in spec or worker.get("requests") or worker.get("limits")
+    is_in_place = spec.get("recorder") is not False and spec.get("restartPolicy", {}).get("inPlace", True)
+    by_address = spec.get("intranet", "").lower() in ("", "podip")
+    has_workers_only = "ps" not in spec and "heter" not in spec
+    return has_workers_only and by_address and is_in_place and not is_elastic

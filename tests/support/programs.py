@@ -32,10 +32,14 @@ def _broken_in_job(runs: list[ProgramRun]) -> Iterator[str]:
             if earlier.ended is not None and earlier.ended <= run.started:
                 continue
             beside = f"{name} started at {run.started} beside {earlier.pod} of attempt {earlier.attempt}"
-            if earlier.pod == run.pod:
+            if earlier.pod == run.pod or _rank(earlier) == _rank(run):
                 yield f"{beside}: a rank runs twice"
             elif earlier.attempt < _floor(run) or run.attempt < _floor(earlier):
                 yield f"{beside}: programs before and after a restart in place meet"
+
+
+def _rank(run: ProgramRun) -> tuple[str, str]:
+    return run.environment[Env.TRAINING_ROLE], run.environment[Env.TRAINER_ID]
 
 
 def _floor(run: ProgramRun) -> int:

@@ -1,9 +1,9 @@
-"""Encodes the index sets in a status as compact text such as `0-2,5`."""
+"""Encodes the index sets in a status as compact text such as `0-2,5`, and moved ranks such as `1:4`."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 
 def parse(text: str, below: int) -> frozenset[int]:
@@ -13,6 +13,20 @@ def parse(text: str, below: int) -> frozenset[int]:
 
 def compact(indexes: Iterable[int]) -> str:
     return ",".join(_spans(sorted(set(indexes))))
+
+
+def parse_moves(text: str) -> dict[int, int]:
+    """Return the pods that hold moved ranks, by rank; empty if the text is invalid."""
+    pairs = [part.split(":") for part in text.split(",") if part]
+    numbers = [number for pair in pairs for number in pair]
+    is_valid = all(len(pair) == 2 for pair in pairs)
+    if not is_valid or not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in numbers):
+        return {}
+    return {int(rank): int(pod) for rank, pod in pairs}
+
+
+def format_moves(moves: Mapping[int, int]) -> str:
+    return ",".join(f"{rank}:{pod}" for rank, pod in sorted(moves.items()) if rank != pod)
 
 
 def _span(part: str, below: int) -> range:

@@ -24,6 +24,8 @@ ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 """On a pod: hash of the ConfigMap with which the pod was started or updated."""
 ANNOTATION_SUPERVISED: Final = f"{GROUP}/supervised"
 """On a pod whose program can be restarted in place: hash of its template."""
+ANNOTATION_SPARE: Final = f"{GROUP}/spare"
+"""Marks a pod that was created without a rank."""
 
 ANNOTATION_TOTAL_STEPS: Final = f"{GROUP}/total-steps"
 """On a job: the number of steps of the whole training, for programs that do not print it."""
@@ -150,6 +152,8 @@ class Env:
     LOG_DIR: Final = "PADDLE_LOG_DIR"
 
 
+SPARE_GUARD: Final = f"{Env.ATTEMPT}_SPARE_"
+"""Prefix of the ConfigMap keys that a spare pod waits for: its rank, and the attempt in which it got it."""
 ATTEMPT_GUARD: Final = f"{Env.ATTEMPT}_"
 """Prefix of the ConfigMap keys that block containers until it has the addresses of their attempt."""
 PROTECTED_ENV: Final = frozenset(

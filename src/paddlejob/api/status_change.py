@@ -49,6 +49,8 @@ class StatusFields(TypedDict, total=False):
     workers: int
     succeeded_workers: str
     replaced_workers: str
+    moved_ranks: str
+    spares: str
     world_size: WorldSize | None
     last_failure: Failure | None
     last_recovery: Recovery | None

@@ -284,6 +284,14 @@ class PaddleJobSpec(View, frozen=True):
     restart_policy: Annotated[
         RestartPolicy, about("Which failures restart the job, and after which delay.")
     ] = RestartPolicy()
+    spares: Annotated[
+        int,
+        about(
+            "Number of extra worker pods of a collective job that wait without a rank. One of them takes the "
+            "rank of a worker whose pod is lost, and the other workers restart in place.",
+            **_COUNT,
+        ),
+    ] = 0
     success_policy: Annotated[
         str,
         about(
@@ -438,6 +446,15 @@ class PaddleJobStatus(View, frozen=True):
         about(
             "Indexes of the workers that the attempt replaces while the others keep running, such as 0-2,5."
         ),
+    ] = ""
+    moved_ranks: Annotated[
+        str,
+        about(
+            "Ranks that former spare pods hold since all pods were last created, as rank:pod, such as 1:4."
+        ),
+    ] = ""
+    spares: Annotated[
+        str, about("Spare pods that are ready and those that are wanted, such as 1/2; empty without spares.")
     ] = ""
     world_size: Annotated[WorldSize | None, about("Last world size of the job.")] = None
     last_failure: Annotated[Failure | None, about("First failure of the last failed attempt.")] = None

@@ -14,7 +14,15 @@ from paddlejob.api.pod import ContainerState, Pod, kubectl_status
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client.errors import ClientError
 from paddlejob.core.accelerators import card_count
-from paddlejob.core.pod_set import FINAL_PHASES, Replica, replica_of, training_container_name
+from paddlejob.core.pod_set import (
+    FINAL_PHASES,
+    has_run,
+    is_spare,
+    replica_of,
+    training_container_name,
+    worker_of,
+)
+from paddlejob.core.pod_set import rank_of as rank_in_role
 from paddlejob.core.pod_set import training_container as container_of
 from paddlejob.local.store.logs import chosen_pods, short_name
 
@@ -75,10 +83,16 @@ def _declared_processes(job: PaddleJob) -> int:
 def place_of(job: PaddleJob, rank: str) -> Place:
     """Return the pods of a rank (0), a pod name (ps-1), a role (ps) or `all`, and the process of a rank."""
     count = processes_per_pod(job)
-    if count == 1 or not _NUMBER.fullmatch(rank):
+    if not _NUMBER.fullmatch(rank) or (count == 1 and not job.status.moved_ranks):
         return Place(rank)
     pod, process = divmod(int(rank), count)
-    return Place(str(Replica(Role.WORKER, pod)), process)
+    return Place(str(worker_of(job.status, pod)), process if count > 1 else None)
+
+
+def waits_as_spare(pod: Pod) -> bool:
+    """Return whether a pod has an address and no rank: its container waits for a key of the ConfigMap."""
+    waits = pod.status.phase == "Pending" and bool(pod.status.pod_ip) and not pod.metadata.deletion_timestamp
+    return is_spare(pod) and waits and not any(map(has_run, pod.status.container_statuses))
 
 
 def ranks_in(job: PaddleJob, pod: Pod) -> str:
@@ -86,7 +100,8 @@ def ranks_in(job: PaddleJob, pod: Pod) -> str:
     count, replica = processes_per_pod(job), replica_of(job.name, pod)
     if count == 1 or replica is None or replica.role is not Role.WORKER:
         return ""
-    return f"{replica.index * count}-{(replica.index + 1) * count - 1}"
+    first = rank_in_role(job.status, replica) * count
+    return f"{first}-{first + count - 1}"
 
 
 def chosen(job: PaddleJob, rank: str, pods: Iterable[str]) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from paddlejob.api import names
@@ -23,15 +25,15 @@ from paddlejob.core.actions import (
     Stages,
     soonest,
 )
-from paddlejob.core.attempts import backoff, elastic, failures
+from paddlejob.core.attempts import backoff, elastic, failures, in_place
 from paddlejob.core.attempts.inherited import has_inherited_pods
 from paddlejob.core.attempts.new_attempt import is_complete, is_established, world_size_of
-from paddlejob.core.attempts.processes import STOP_SECONDS, is_outdated
+from paddlejob.core.attempts.processes import STOP_SECONDS
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.network import with_ipv6_warning
 from paddlejob.core.observed import ValidJob
 from paddlejob.core.paddle_env import JobContext
-from paddlejob.core.pod_set import PodSet, Replica, pod_name
+from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica, pod_name
 from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.policy.holds import Hold
@@ -120,7 +122,7 @@ def _stages(job: ValidJob) -> tuple[Stages, tuple[Event, ...]]:
     replica. Pods of an earlier operator train on without new ones.
     """
     context, pods, config = job.context, job.pods, job.config
-    useless = elastic.useless_standby(job.trusted, pods)
+    useless = (*elastic.useless_standby(job.trusted, pods), *_useless_spares(job))
     removed = deletions(Kind.POD, (member.pod for member in (*pods.outdated, *pods.excess, *useless)))
     has_old = any(member.attempt < job.status.base_attempt for member in pods.outdated)
     is_barred = has_old or job.snapshot.predecessors or has_inherited_pods(pods)
@@ -137,8 +139,9 @@ def _stages(job: ValidJob) -> tuple[Stages, tuple[Event, ...]]:
     services = _services(job.snapshot, context, pods)
     first, last = (written, ()) if context.knows_hosts_beforehand else ((), written)
     standby = _standby_pods(job.snapshot, context, pods) if job.gang.admitted else ()
+    spares = _spare_pods(context, pods) if job.gang.admitted else ()
     stages = _nonempty(
-        job.gang.actions, removed, recorder, services, first, *created, last, annotations, standby
+        job.gang.actions, removed, recorder, services, first, *created, last, annotations, standby, spares
     )
     return stages, tuple(_events(job, removed))
 
@@ -153,7 +156,7 @@ def _recorder_stage(job: ValidJob) -> tuple[Action, ...]:
     if recorder is None or job.snapshot.has_recorder:
         return ()
     starting = (member.replica for member in pods.active if not member.has_started)
-    if all(replica.role is Role.PS for replica in (*pods.to_create, *starting)):
+    if all(replica.role is Role.PS for replica in (*pods.to_create, *pods.spares_to_create, *starting)):
         return ()
     return (InstallRecorder(recorder.name, recorder_config_map(job.trusted, recorder)),)
 
@@ -173,6 +176,22 @@ def _standby_pods(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> t
         for replica in replicas
         if replica not in waiting
     )
+
+
+def _spare_pods(context: JobContext, pod_set: PodSet) -> tuple[Action, ...]:
+    """Create the pods that wait without a rank."""
+    return tuple(
+        Create(Kind.POD, pod_name(context.job.name, replica), render_pod(context, replica, is_spare=True))
+        for replica in pod_set.spares_to_create
+    )
+
+
+def _useless_spares(job: ValidJob) -> Iterator[ObservedPod]:
+    """Yield the spares that have ended or were made from an earlier template."""
+    ended = (PodState.SUCCEEDED, PodState.FAILED)
+    for spare in job.pods.spares:
+        if spare.state in ended or in_place.has_earlier_template(job, spare):
+            yield spare
 
 
 def _pods_of(context: JobContext, pod_set: PodSet, role: Role, config_hash: str | None) -> tuple[Action, ...]:
@@ -212,9 +231,7 @@ def _config(snapshot: Snapshot, data: dict[str, str]) -> tuple[Action, ...]:
 
 
 def _has_outdated_programs(job: ValidJob) -> bool:
-    snapshot = job.snapshot
-    published = snapshot.published_attempt
-    return any(is_outdated(pod, snapshot.process(pod), job.status, published) for pod in snapshot.pods)
+    return any(map(job.snapshot.is_outdated, job.snapshot.pods))
 
 
 def _annotate_pods(snapshot: Snapshot, pod_set: PodSet, fingerprint: str | None) -> tuple[Action, ...]:

@@ -7,7 +7,6 @@ into its ConfigMap, the others into the pod.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -19,9 +18,10 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import ATTEMPT_GUARD, Env
 from paddlejob.api.v1 import Mode, PaddleJob, Role, RoleSpec
 from paddlejob.core.accelerators import CUSTOM_DEVICES, device_type, several_cards
+from paddlejob.core.attempts.spares import job_mark, spare_keys
 from paddlejob.core.gang.model import Gang
 from paddlejob.core.network import Network, network_of
-from paddlejob.core.pod_set import PodSet, Replica, pod_name
+from paddlejob.core.pod_set import PodSet, Replica, is_spare, pod_name, rank_of
 from paddlejob.core.recorder import Recorder
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
@@ -32,6 +32,9 @@ _ENDPOINT_LISTS: Mapping[Role, str] = {
     Role.HETER: Env.ALL_HETER_ENDPOINTS,
 }
 
+
+_RANKS = (Env.TRAINER_ID, Env.RANK, Env.GLOBAL_RANK)
+"""The variables of a worker of a collective job that are its rank."""
 
 PORT_BLOCKS = 100
 """Number of port blocks that restarts in place use in turn."""
@@ -126,7 +129,7 @@ def hosts_of(
             member = pod_set.members.get(replica)
             host = member.pod.status.pod_ip if member and not member.is_leaving else ""
         if replica in pod_set.finished:
-            known = host or published_host(published, replica)
+            known = host or published_host(published, replica.role, pod_set.rank(replica))
             host = known if known and known not in taken else service_host(context, replica)
         if not host:
             return None
@@ -134,10 +137,10 @@ def hosts_of(
     return hosts
 
 
-def published_host(data: Mapping[str, str], replica: Replica) -> str:
-    """Return the host of a replica in a ConfigMap's data, empty if it has none."""
-    listed = data.get(_ENDPOINT_LISTS[replica.role], "").split(",")
-    return listed[replica.index].rpartition(":")[0] if replica.index < len(listed) else ""
+def published_host(data: Mapping[str, str], role: Role, rank: int) -> str:
+    """Return the host of a rank in a ConfigMap's data, empty if it has none."""
+    listed = data.get(_ENDPOINT_LISTS[role], "").split(",")
+    return listed[rank].rpartition(":")[0] if rank < len(listed) else ""
 
 
 def attempt_key(job: PaddleJob, attempt: int) -> str:
@@ -146,12 +149,7 @@ def attempt_key(job: PaddleJob, attempt: int) -> str:
     A pod must not start with the addresses of an earlier attempt, or of a deleted job with the same name. Its
     environment refers to this key, which the ConfigMap has only when its addresses are right.
     """
-    return f"{ATTEMPT_GUARD}{attempt}_{_mark(job)}"
-
-
-def _mark(job: PaddleJob) -> str:
-    """Return a short hash of the job's UID."""
-    return f"{zlib.crc32(job.metadata.uid.encode()):08X}"
+    return f"{ATTEMPT_GUARD}{attempt}_{job_mark(job)}"
 
 
 def config_data(
@@ -188,7 +186,7 @@ def config_data(
         data |= gloo_env(spec.with_gloo, servers[0], context.process_port + names.GLOO_PORT_OFFSET)
     if spec.with_gloo and _gloo_on_servers(context, attempts, published):
         # Files of earlier attempts stay in the directory; the prefix keeps them apart.
-        prefix = f"{data[Env.JOB_ID]}-{_mark(context.job)}-{context.job.status.first_process_attempt}"
+        prefix = f"{data[Env.JOB_ID]}-{job_mark(context.job)}-{context.job.status.first_process_attempt}"
         data |= {Env.GLOO_RENDEZVOUS: names.GLOO_RENDEZVOUS_FILE, Env.SYS_JOB_ID: prefix}
     if spec.mode is Mode.HETER:
         data[Env.ALL_HETER_ENDPOINTS] = endpoints(hosts[Role.HETER], context.process_port)
@@ -211,7 +209,7 @@ def _launcher_data(context: JobContext, rendezvous: Rendezvous) -> dict[str, str
     The job id contains the UID, because the etcd keeps the data of earlier jobs with the same name.
     """
     return {
-        Env.JOB_ID: f"{context.job.metadata.namespace}-{context.job.name}-{_mark(context.job)}",
+        Env.JOB_ID: f"{context.job.metadata.namespace}-{context.job.name}-{job_mark(context.job)}",
         Env.MASTER: f"etcd://{rendezvous.server}",
         Env.NNODES: rendezvous.nodes,
         Env.ELASTIC_LEVEL: "1",
@@ -237,11 +235,22 @@ def desired_config_of(context: JobContext, pod_set: PodSet, published: Mapping[s
     hosts = hosts_of(context, pod_set, published)
     if hosts is None:
         return DesiredConfig()
-    attempts = {member.attempt for member in pod_set.active}
+    attempts = {member.attempt for member in pod_set.active if not is_spare(member.pod)}
     if context.knows_hosts_beforehand:
         attempts.add(context.attempt)
-    data = config_data(context, hosts, attempts, published)
+    data = config_data(context, hosts, attempts, published) | _former_spares(context, pod_set)
     return DesiredConfig(data, config_hash(data))
+
+
+def _former_spares(context: JobContext, pod_set: PodSet) -> dict[str, str]:
+    """Return the keys that let the spares start that have a rank now."""
+    data = {}
+    for member in pod_set.active:
+        if is_spare(member.pod):
+            attempt, rank = spare_keys(context.job, member.replica, member.attempt)
+            data[attempt] = str(max(member.attempt, context.job.status.process_attempt))
+            data[rank] = str(pod_set.rank(member.replica))
+    return data
 
 
 def config_hash(data: Mapping[str, str]) -> str:
@@ -249,13 +258,17 @@ def config_hash(data: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pod_env(context: JobContext, replica: Replica) -> Iterator[JsonObject]:
+def pod_env(context: JobContext, replica: Replica, *, is_spare: bool = False) -> Iterator[JsonObject]:
     """Yield the variables of one pod; later ones may refer to earlier ones."""
     yield _own_address(context, replica)
     role = TRAINING_ROLES[replica.role]
     literal = {Env.TRAINING_ROLE: role, Env.PADDLE_TRAINING_ROLE: role, "PYTHONUNBUFFERED": "1"}
     if context.spec.rendezvous is None:
         literal |= _rank_env(context, replica)
+        if is_spare:
+            # Its rank and its port are not known yet.
+            literal |= {Env.CURRENT_ENDPOINT: f"$({Env.POD_IP}):$({Env.PADDLE_PORT})"}
+            literal = {name: text for name, text in literal.items() if name not in _RANKS}
     else:
         # The launcher assigns ranks; this wins over the --rank 0 of paddleformers-cli.
         literal[Env.RANK] = "-1"
@@ -266,7 +279,12 @@ def pod_env(context: JobContext, replica: Replica) -> Iterator[JsonObject]:
         yield {"name": name, "value": value}
     if is_collective and context.spec.rendezvous is None:
         yield _from_config(Env.GLOBAL_SIZE, context, Env.TRAINERS_NUM)
-    yield _from_config(Env.ATTEMPT, context, attempt_key(context.job, context.attempt))
+    attempt, rank = attempt_key(context.job, context.attempt), ""
+    if is_spare:
+        attempt, rank = spare_keys(context.job, replica, context.attempt)
+    yield _from_config(Env.ATTEMPT, context, attempt)
+    if rank:
+        yield from (_from_config(name, context, rank) for name in _RANKS)
     if context.spec.mode is Mode.HETER and replica.role is not Role.PS:
         yield from _stage_env(context, replica)
 
@@ -276,35 +294,36 @@ def environment_of(data: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in data.items() if not name.startswith(ATTEMPT_GUARD)}
 
 
-def process_env(data: Mapping[str, str], replica: Replica, attempt: int) -> dict[str, str]:
+def process_env(data: Mapping[str, str], role: Role, rank: int, attempt: int) -> dict[str, str]:
     """Return the environment of a program that restarts in place, from the data of the job's ConfigMap.
 
     It has the variables that refer to the ConfigMap, and the ones that contain a port.
     """
-    listed = data.get(_ENDPOINT_LISTS[replica.role], "").split(",")
+    listed = data.get(_ENDPOINT_LISTS[role], "").split(",")
     env = environment_of(data)
     env[Env.ATTEMPT] = str(attempt)
-    if replica.index < len(listed):
-        env[Env.CURRENT_ENDPOINT] = listed[replica.index]
+    if rank < len(listed):
+        env[Env.CURRENT_ENDPOINT] = listed[rank]
     if Env.MASTER in data:
         env[Env.GLOBAL_SIZE] = data[Env.TRAINERS_NUM]
-    if Env.ALL_HETER_ENDPOINTS in data and replica.role is Role.WORKER:
+    if Env.ALL_HETER_ENDPOINTS in data and role is Role.WORKER:
         env[Env.NEXT_HETER_ENDPOINTS] = data[Env.ALL_HETER_ENDPOINTS]
-    if Env.ALL_HETER_ENDPOINTS in data and replica.role is Role.HETER:
+    if Env.ALL_HETER_ENDPOINTS in data and role is Role.HETER:
         env[Env.PREVIOUS_HETER_ENDPOINTS] = data[Env.TRAINER_ENDPOINTS]
     return env
 
 
 def _rank_env(context: JobContext, replica: Replica) -> dict[str, str]:
     """Return the rank of a pod."""
+    rank = str(rank_of(context.job.status, replica))
     env = {
-        Env.TRAINER_ID: str(replica.index),
+        Env.TRAINER_ID: rank,
         Env.CURRENT_ENDPOINT: endpoint(f"$({Env.POD_IP})", context.process_port),
     }
     if context.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
         env |= {
-            Env.RANK: str(replica.index),
-            Env.GLOBAL_RANK: str(replica.index),
+            Env.RANK: rank,
+            Env.GLOBAL_RANK: rank,
             Env.LOCAL_SIZE: "1",
             Env.LOCAL_RANK: "0",
             Env.RANK_IN_NODE: "0",

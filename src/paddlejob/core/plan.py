@@ -38,6 +38,7 @@ from paddlejob.training.findings import Hang
 from paddlejob.training.goodput import add_goodput
 
 NOT_PARKED = "spec.restartPolicy.parked has no effect, because the job has no recorder"
+NO_SPARES = "spec.spares has no effect, because the job has no recorder or its pods have IPv6 addresses"
 TROUBLE = (Reason.INVALID_SPEC, Reason.CREATE_FAILED, Reason.NO_HOST_PORT)
 
 
@@ -109,8 +110,7 @@ def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
         # Local runs use another recorder.
         if spec.recorder and snapshot.recorder is None and snapshot.has_scheduler:
             yield Event(EventType.WARNING, Reason.NO_RECORDER, NO_RECORDER)
-        if spec.restart_policy.parked and recorder_of(job.stored, snapshot.recorder) is None:
-            yield Event(EventType.WARNING, Reason.NO_EFFECT, NOT_PARKED)
+        yield from (Event(EventType.WARNING, Reason.NO_EFFECT, text) for text in _without_recorder(job))
     if (note := snapshot.recorder_note) and note in new.message and note not in old.message:
         yield Event(EventType.WARNING, Reason.NO_RECORDER, note)
     if new.phase is not old.phase and new.phase in status.CONDITION_PHASES:
@@ -121,6 +121,15 @@ def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
         yield Event(kind, new.reason, f"attempt {new.attempt}: {new.message}")
     elif new.reason in TROUBLE and new.message != old.message and (is_edited or not _is_known(old, new)):
         yield Event(EventType.WARNING, new.reason, new.message)
+
+
+def _without_recorder(job: Observed) -> Iterator[str]:
+    """Yield the fields that have no effect, because programs cannot be restarted in place here."""
+    spec, has_recorder = job.stored.spec, recorder_of(job.stored, job.snapshot.recorder) is not None
+    if spec.restart_policy.parked and not has_recorder:
+        yield NOT_PARKED
+    if spec.spares > 0 and not (job.snapshot.spares and has_recorder):
+        yield NO_SPARES
 
 
 def _is_known(old: PaddleJobStatus, new: PaddleJobStatus) -> bool:

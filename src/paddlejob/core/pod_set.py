@@ -78,8 +78,13 @@ class ObservedPod(msgspec.Struct, frozen=True):
         """Whether the training container has run, and so has read its environment."""
         if self.training is None:
             return self.state in (PodState.SUCCEEDED, PodState.FAILED)
-        state = self.training.state
-        return state.running is not None or state.terminated is not None or self.training.restart_count > 0
+        return has_run(self.training)
+
+
+def has_run(container: ContainerStatus) -> bool:
+    """Return whether a container has started, now or earlier."""
+    state = container.state
+    return state.running is not None or state.terminated is not None or container.restart_count > 0
 
 
 class PodSet(msgspec.Struct, frozen=True):
@@ -101,6 +106,12 @@ class PodSet(msgspec.Struct, frozen=True):
     """The members that are not being deleted, in replica order."""
     replicas: dict[Role, int]
     """Number of replicas by role; roles without replicas are left out."""
+    spares: tuple[ObservedPod, ...] = ()
+    """Pods without a rank, including those being deleted."""
+    idle: tuple[Replica, ...] = ()
+    """The wanted replicas without a rank."""
+    moves: dict[int, int] = {}
+    """Indexes of the workers that hold moved ranks, by rank."""
     given_up: frozenset[Replica] = frozenset()
     """Workers of an elastic job that found no node in time; the others train without them."""
     omitted: frozenset[Replica] = frozenset()
@@ -116,6 +127,12 @@ class PodSet(msgspec.Struct, frozen=True):
         return tuple(replica for replica in missing if replica not in held)
 
     @property
+    def spares_to_create(self) -> tuple[Replica, ...]:
+        """Replicas without a rank and without a pod object of their name."""
+        held = {member.replica for member in (*self.outdated, *self.spares)}
+        return tuple(replica for replica in self.idle if replica not in held)
+
+    @property
     def missing(self) -> tuple[Replica, ...]:
         """Replicas that need a pod but have no active one."""
         held = {member.replica for member in self.active} | self.finished
@@ -129,6 +146,16 @@ class PodSet(msgspec.Struct, frozen=True):
     def active_in(self, role: Role) -> tuple[ObservedPod, ...]:
         """Return the active members of a role in replica order."""
         return tuple([member for member in self.active if member.replica.role is role])
+
+    def worker(self, rank: int) -> Replica:
+        """Return the worker that holds a rank."""
+        return Replica(Role.WORKER, self.moves.get(rank, rank))
+
+    def rank(self, replica: Replica) -> int:
+        """Return the rank of a replica among those of its role."""
+        if not self.moves or replica.role is not Role.WORKER:
+            return replica.index
+        return next((rank for rank, index in self.moves.items() if index == replica.index), replica.index)
 
     def desired(self, role: Role) -> int:
         return self.replicas.get(role, 0)
@@ -151,10 +178,18 @@ class Attempts(msgspec.Struct, frozen=True):
     """Indexes of workers that have succeeded in these attempts."""
     replaced_workers: str = ""
     """Indexes of workers that the current attempt replaces."""
+    moved_ranks: str = ""
+    """Ranks that former spares hold."""
 
     @classmethod
     def of(cls, status: PaddleJobStatus) -> Self:
-        return cls(status.base_attempt, status.attempt, status.succeeded_workers, status.replaced_workers)
+        return cls(
+            status.base_attempt,
+            status.attempt,
+            status.succeeded_workers,
+            status.replaced_workers,
+            status.moved_ranks,
+        )
 
 
 FIRST_ATTEMPT = Attempts()
@@ -168,22 +203,30 @@ def pod_set_of(
     unsettled: AbstractSet[str] = frozenset(),
     *,
     lost: AbstractSet[str] = frozenset(),
+    spares: int = 0,
 ) -> PodSet:
     """Sort pods into replicas.
 
     `unsettled` are the UIDs of ended pods without a final phase yet. `lost` are those of pods that did not
-    take part in a restart in place and have to be replaced.
+    take part in a restart in place and have to be replaced. `spares` is the wanted number of spare workers.
     """
     # The spec of a finished job is not validated: its number of replicas can be anything.
     sizes = {role: min(spec.replicas, MAX_REPLICAS) for role, spec in roles}
-    wanted = tuple(Replica(role, index) for role, size in sizes.items() for index in range(size))
+    moves = _moves(attempts.moved_ranks, sizes.get(Role.WORKER, 0))
+    wanted = tuple(
+        Replica(role, moves.get(rank, rank) if role is Role.WORKER else rank)
+        for role, size in sizes.items()
+        for rank in range(size)
+    )
+    idle = _idle(sizes.get(Role.WORKER, 0), spares, moves)
     training_names = {role: training_container_name(spec) for role, spec in roles}
     members: dict[Replica, ObservedPod] = {}
     excess: list[ObservedPod] = []
     outdated: list[ObservedPod] = []
     standby: list[ObservedPod] = []
+    waiting: list[ObservedPod] = []
     replicas = frozenset(wanted)
-    replaced = _workers(attempts.replaced_workers, replicas)
+    replaced = _workers(attempts.replaced_workers, replicas | set(idle))
     for pod in pods:
         replica = replica_of(job_name, pod)
         if replica is None:
@@ -194,22 +237,75 @@ def pod_set_of(
             outdated.append(member)
         elif member.attempt > attempts.current:
             standby.append(member)
-        elif replica not in replicas:
+        elif replica not in replicas and replica not in idle:
             excess.append(member)
         elif pod.metadata.uid in lost or (replica in replaced and member.attempt < attempts.current):
             outdated.append(member)
+        elif replica in idle:
+            (waiting if is_spare(pod) and not _had_rank(member) else outdated).append(member)
         else:
             members[replica] = member
     held = (members[replica] for replica in wanted if replica in members)
     active = tuple(member for member in held if not member.is_leaving)
     finished = _workers(attempts.succeeded_workers, replicas) | _succeeded(active)
     counts = {role: spec.replicas for role, spec in roles}
-    return PodSet(members, tuple(excess), tuple(outdated), tuple(standby), wanted, finished, active, counts)
+    return PodSet(
+        members,
+        tuple(excess),
+        tuple(outdated),
+        tuple(standby),
+        wanted,
+        finished,
+        active,
+        counts,
+        tuple(waiting),
+        idle,
+        moves,
+    )
+
+
+def rank_of(status: PaddleJobStatus, replica: Replica) -> int:
+    """Return the rank of a replica that has one, among those of its role."""
+    moves = index_set.parse_moves(status.moved_ranks) if replica.role is Role.WORKER else {}
+    return next((rank for rank, index in moves.items() if index == replica.index), replica.index)
+
+
+def worker_of(status: PaddleJobStatus, rank: int) -> Replica:
+    """Return the worker that holds a rank."""
+    return Replica(Role.WORKER, index_set.parse_moves(status.moved_ranks).get(rank, rank))
+
+
+def is_spare(pod: Pod) -> bool:
+    """Return whether a pod was created without a rank; it may have got one since."""
+    return names.ANNOTATION_SPARE in pod.metadata.annotations
+
+
+def _had_rank(member: ObservedPod) -> bool:
+    """Return whether a former spare has started, so that another pod may hold its rank now."""
+    return member.training is not None and member.has_started
+
+
+def _moves(text: str, workers: int) -> dict[int, int]:
+    """Return the moved ranks in a status, none if a worker would hold two."""
+    moves = index_set.parse_moves(text) if text else {}
+    holders = [moves.get(rank, rank) for rank in range(workers)]
+    is_valid = len(set(holders)) == workers and all(rank < workers for rank in moves)
+    return moves if is_valid else {}
+
+
+def _idle(workers: int, spares: int, moves: dict[int, int]) -> tuple[Replica, ...]:
+    """Return the workers without a rank, as many as there are spares."""
+    if spares <= 0:
+        return ()
+    holders = {moves.get(rank, rank) for rank in range(workers)}
+    idle = [index for index in range(workers + spares) if index not in holders]
+    return tuple(Replica(Role.WORKER, index) for index in idle[:spares])
 
 
 def _workers(indexes: str, replicas: frozenset[Replica]) -> frozenset[Replica]:
     """Return the replicas of the workers in an index set of the status."""
-    found = index_set.parse(indexes, len(replicas)) if indexes else ()
+    below = 1 + max((replica.index for replica in replicas), default=0)
+    found = index_set.parse(indexes, below) if indexes else ()
     return replicas & {Replica(Role.WORKER, index) for index in found}
 
 

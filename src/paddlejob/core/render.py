@@ -23,8 +23,13 @@ from paddlejob.core.recorder import with_recorder
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None = None) -> JsonObject:
-    """Return the pod of a replica, with the hash of the ConfigMap if it is known beforehand."""
+def render_pod(
+    context: JobContext, replica: Replica, *, config_hash: str | None = None, is_spare: bool = False
+) -> JsonObject:
+    """Return the pod of a replica, with the hash of the ConfigMap if it is known beforehand.
+
+    A spare waits for the key with its rank.
+    """
     metadata = _replica_metadata(context.job, replica)
     metadata["labels"][names.LABEL_ATTEMPT] = str(context.attempt)
     given = context.role_spec(replica.role).template.get("metadata") or {}
@@ -35,9 +40,12 @@ def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None
     if supervision.is_supervised(context, replica.role):
         template = context.role_spec(replica.role).template
         metadata["annotations"][names.ANNOTATION_SUPERVISED] = template_hash(template)
+    if is_spare:
+        metadata["annotations"][names.ANNOTATION_SPARE] = "true"
     if config_hash is not None:
         metadata["annotations"][names.ANNOTATION_CONFIG_HASH] = config_hash
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod_spec(context, replica)}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}
+    pod["spec"] = _pod_spec(context, replica, is_spare=is_spare)
     if context.gang is not None:
         mark_pod(pod, context.gang, replica.role)
     return pod
@@ -103,11 +111,11 @@ def _replica_metadata(job: PaddleJob, replica: Replica) -> JsonObject:
     return metadata
 
 
-def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
+def _pod_spec(context: JobContext, replica: Replica, *, is_spare: bool) -> JsonObject:
     name = pod_name(context.job.name, replica)
     pod_spec = _without_nulls(context.role_spec(replica.role).template.get("spec") or {})
     first, *others = pod_spec.get("containers") or [{}]
-    pod_spec["containers"] = [_training_container(context, replica, first), *others]
+    pod_spec["containers"] = [_training_container(context, replica, first, is_spare=is_spare), *others]
     is_supervised = supervision.is_supervised(context, replica.role)
     if context.recorder is not None and (is_supervised or replica.role is not Role.PS):
         reports = replica.role is not Role.PS
@@ -174,9 +182,12 @@ def _without_nulls(fields: JsonObject) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _training_container(context: JobContext, replica: Replica, given: JsonObject) -> JsonObject:
+def _training_container(
+    context: JobContext, replica: Replica, given: JsonObject, *, is_spare: bool
+) -> JsonObject:
     container = _without_nulls(given)
-    container["env"] = _merged_env(list(paddle_env.pod_env(context, replica)), given.get("env") or [])
+    ours = list(paddle_env.pod_env(context, replica, is_spare=is_spare))
+    container["env"] = _merged_env(ours, given.get("env") or [])
     container["envFrom"] = [*(given.get("envFrom") or ()), {"configMapRef": {"name": context.job.name}}]
     ports = _merged_ports(context, given.get("ports") or [])
     if ports:

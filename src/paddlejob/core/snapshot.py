@@ -10,10 +10,18 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
-from paddlejob.api.v1 import PaddleJob
+from paddlejob.api.v1 import MAX_REPLICAS, PaddleJob
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
-from paddlejob.core.attempts.processes import Process, Processes, is_lost, may_run_outdated, published_attempt
+from paddlejob.core.attempts.processes import (
+    Process,
+    Processes,
+    is_lost,
+    is_outdated,
+    may_run_outdated,
+    published_attempt,
+)
+from paddlejob.core.attempts.spares import waits_for_rank
 from paddlejob.core.gang.model import GangApis, Scheduling
 from paddlejob.core.pod_set import FINAL_PHASES, has_ended
 from paddlejob.core.recorder import Recorder, recorder_of
@@ -171,12 +179,32 @@ class Snapshot(msgspec.Struct, frozen=True):
         """The attempt of the last restart in place whose addresses the ConfigMap has, 0 if there is none."""
         return published_attempt(self.config_map.data) if self.config_map else 0
 
+    @property
+    def spares(self) -> int:
+        """The wanted number of spare workers; local runs and clusters with IPv6 have none."""
+        has_spares = self.has_scheduler and not self.settings.pods_have_ipv6
+        return min(self.job.spec.spares, MAX_REPLICAS) if has_spares else 0
+
+    def waits_for_rank(self, pod: Pod) -> bool:
+        """Return whether a pod is a spare that cannot have started: the ConfigMap lacks its keys."""
+        return waits_for_rank(self.job, pod, self.config_map.data if self.config_map else {})
+
+    def is_outdated(self, pod: Pod) -> bool:
+        """Return whether the pod's program belongs to an attempt before the required one."""
+        if self.waits_for_rank(pod):
+            return False
+        return is_outdated(pod, self.process(pod), self.job.status, self.published_attempt)
+
     def may_run_outdated(self, pod: Pod) -> bool:
         """Return whether a program of an earlier attempt may still run in a pod of the job."""
+        if self.waits_for_rank(pod):
+            return False
         return may_run_outdated(pod, self.process(pod), self.job.status, self.published_attempt)
 
     def is_lost(self, pod: Pod) -> bool:
         """Return whether a pod did not take part in a restart in place and has to be replaced."""
+        if self.waits_for_rank(pod):
+            return False
         process, status = self.process(pod), self.job.status
         return is_lost(pod, process, status, self.attempt_seconds, self.published_attempt)
 

@@ -15,6 +15,7 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.core import explain
 from paddlejob.core.actions import Kind
 from paddlejob.core.attempts import backoff
+from paddlejob.core.attempts.spares import ready_text
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica, pod_name
 from paddlejob.core.snapshot import Snapshot, WriteFailure
@@ -118,6 +119,7 @@ def next_status(
         message=phase_reason.message,
         ps=role_status(pod_set, Role.PS),
         worker=role_status(pod_set, Role.WORKER),
+        spares="" if ended else ready_text(pod_set),
         heter=role_status(pod_set, Role.HETER) if pod_set.desired(Role.HETER) else None,
         conditions=next_conditions(job, phase_reason, now),
         start_time=started,

@@ -16,10 +16,10 @@ from datetime import datetime
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob, Phase, Role, RoleSpec, TrainingProgress
+from paddlejob.api.v1 import PaddleJob, Phase, RoleSpec, TrainingProgress
 from paddlejob.core.accelerators import idle_accelerators
 from paddlejob.core.actions import Event, EventType
-from paddlejob.core.pod_set import Replica, pod_name, training_container_name
+from paddlejob.core.pod_set import pod_name, training_container_name, worker_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
@@ -154,9 +154,10 @@ class ProgressReader:
         return followed is not None and not followed.is_final and job.status.phase.is_terminal
 
     async def _follow(self, key: ObjectKey) -> bool:
-        job, name = self._state.job(key), pod_name(key.name, Replica(Role.WORKER, 0))
+        job = self._state.job(key)
         if job is None or job.spec.worker is None:
             return False
+        name = pod_name(key.name, worker_of(job.status, 0))
         pod, followed = self._state.pods.get(ObjectKey(key.namespace, name)), self._followed.get(key)
         if pod is None or pod.metadata.controller_uid != job.metadata.uid:
             if followed is not None:
@@ -196,7 +197,7 @@ class ProgressReader:
         followed.tracker.total = declared_total(job)
         followed.feed(text, now)
         if not followed.idle and (idle := idle_accelerators(worker, text)):
-            followed.idle = f"{Replica(Role.WORKER, 0)} {idle}"
+            followed.idle = f"{worker_of(job.status, 0)} {idle}"
             found = IdleAccelerators(pod.metadata.uid, followed.idle)
             self._state.note(job.metadata.key, IdleAccelerators, found)
             self._record_event(job, Event(EventType.WARNING, Reason.IDLE_ACCELERATORS, followed.idle))

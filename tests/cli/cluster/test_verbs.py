@@ -259,6 +259,26 @@ def test_describe_shows_ranks_and_events(cluster, pdj, file):
     assert json.loads(pdj("events", "demo", "-o", "json").stdout)[0]["object"] == "PaddleJob/demo"
 
 
+def test_describe_shows_spares(cluster, pdj, file):
+    pdj("submit", file(job().worker(2).spec(spares=1)))
+    cluster.do(lambda scene: scene.until(lambda: _has_spare(scene), "a spare is ready"))
+    text = lines(pdj("describe", "demo"))
+    assert any(line.split() == ["Spares:", "1/1", "ready"] for line in text)
+    assert any(line.split()[:2] == ["worker-2", "Spare"] for line in text)
+
+
+async def _has_spare(scene) -> bool:
+    return (await scene.status()).get("spares") == "1/1"
+
+
+def test_describe_shows_moved_ranks(cluster, pdj, file):
+    pdj("submit", file(job().worker(2).spec(managedBy="kueue.x-k8s.io/multikueue")))
+    patch = {"status": {"movedRanks": "1:2"}}
+    cluster.do(lambda scene: scene.client.patch(PADDLE_JOBS, "default", "demo", patch, subresource="status"))
+    text = lines(pdj("describe", "demo"))
+    assert any(line.split() == ["Moved", "ranks:", "1", "in", "worker-2"] for line in text)
+
+
 PROGRESS = {
     "step": 552,
     "steps": 62,

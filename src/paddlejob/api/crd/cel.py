@@ -16,6 +16,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Intranet, Role
 from paddlejob.api.validation.errors import DNS_LABEL_MAX
+from paddlejob.api.validation.spares import NEEDS_IN_PLACE, NEEDS_POD_IP, NOT_ELASTIC, ONLY_COLLECTIVE
 from paddlejob.api.validation.template import HOST_NETWORK, POD_IP_SOURCE
 
 _ENV = "self.containers[0].env"
@@ -68,6 +69,25 @@ def spec_rules() -> list[JsonObject]:
             "needs the recorder; remove recorder: false",
             fieldPath=".restartPolicy.parked",
         ),
+        *_spares_rules(),
+    ]
+
+
+def _spares_rules() -> list[JsonObject]:
+    by_address = _list(["", *(text for text, intranet in INTRANETS.items() if intranet is Intranet.POD_IP)])
+    bounds = ("requests", "limits")
+    is_fixed = " && ".join(f"(!has(self.worker.{each}) || self.worker.{each} == 0)" for each in bounds)
+    no_servers = " && ".join(f"(!has(self.{role}) || self.{role}.replicas == 0)" for role in ("ps", "heter"))
+    conditions = {
+        no_servers: ONLY_COLLECTIVE,
+        f"!has(self.elastic) && (!has(self.worker) || ({is_fixed}))": NOT_ELASTIC,
+        f"!has(self.intranet) || self.intranet.lowerAscii() in {by_address}": NEEDS_POD_IP,
+        "(!has(self.recorder) || self.recorder)"
+        " && (!has(self.restartPolicy) || self.restartPolicy.inPlace)": NEEDS_IN_PLACE,
+    }
+    return [
+        _rule(f"!has(self.spares) || self.spares == 0 || ({condition})", message, fieldPath=".spares")
+        for condition, message in conditions.items()
     ]
 
 

@@ -43,6 +43,7 @@ from paddlejob.api.validation.errors import (
     too_many,
     unsupported,
 )
+from paddlejob.api.validation.spares import spares_errors
 from paddlejob.api.validation.template import quantity_errors, template_errors, unworkable_errors
 
 MAX_VARIABLE_BYTES = 128 * 1024
@@ -86,6 +87,7 @@ def _errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Ite
     yield from _restart_policy_errors("spec.restartPolicy", job.spec.restart_policy)
     if job.spec.restart_policy.parked and job.spec.recorder is False:
         yield forbidden("spec.restartPolicy.parked", "needs the recorder; remove recorder: false")
+    yield from spares_errors(job.spec, spec)
     if pods_have_ipv6 or spec.intranet is Intranet.SERVICE:
         yield from _endpoint_list_errors(job, spec)
 
@@ -130,7 +132,10 @@ def _name_errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -
             name,
             "must begin with a letter, as names of Services do; rename the job or choose another intranet",
         )
-    longest = max((_highest_pod_name(name, *role) for role in spec.roles), key=len, default=name)
+    spares = {Role.WORKER: max(0, job.spec.spares)}
+    longest = max(
+        (_highest_pod_name(name, *role, spares.get(role[0], 0)) for role in spec.roles), key=len, default=name
+    )
     if len(longest) > DNS_LABEL_MAX:
         yield invalid(
             path,
@@ -140,8 +145,8 @@ def _name_errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -
         )
 
 
-def _highest_pod_name(job_name: str, role: Role, spec: RoleSpec) -> str:
-    return f"{job_name}-{role}-{spec.replicas - 1}"
+def _highest_pod_name(job_name: str, role: Role, spec: RoleSpec, spares: int = 0) -> str:
+    return f"{job_name}-{role}-{spec.replicas + spares - 1}"
 
 
 def _word_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:

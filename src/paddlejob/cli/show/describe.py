@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from paddlejob.api.index_set import parse_moves
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Role
 from paddlejob.cli import output, shared
@@ -19,7 +20,7 @@ from paddlejob.client.errors import ClientError, sentence
 from paddlejob.client.job import Job, JobEvent, Usage
 from paddlejob.client.streams.processes import MAX_PODS
 from paddlejob.core.attempts import recovery
-from paddlejob.core.pod_set import attempt_of, training_container
+from paddlejob.core.pod_set import Replica, attempt_of, training_container
 from paddlejob.history.environment import redact
 from paddlejob.kube.errors import ForbiddenError, KubeError
 from paddlejob.text import one_line
@@ -85,6 +86,13 @@ def _facts(job: Job, state: PaddleJob, now: datetime) -> Iterator[tuple[str, str
     yield "Age", output.duration(state.metadata.creation_timestamp, None, now)
     yield "Duration", output.running(state, now)
     yield "Attempt", f"{status.attempt} ({status.restarts} of {state.spec.backoff_limit} restarts used)"
+    yield "Spares", f"{status.spares} ready" if status.spares else ""
+    yield (
+        "Moved ranks",
+        ", ".join(
+            f"{rank} in {Replica(Role.WORKER, pod)}" for rank, pod in parse_moves(status.moved_ranks).items()
+        ),
+    )
     if status.goodput:
         yield "Time", _time_spent(state, now)
     yield from _training_facts(status)
@@ -142,7 +150,7 @@ def rank_table(job: Job, pods: list[Pod], now: datetime, usage: Mapping[str, Usa
             (
                 ranks.rank_of(job.state.name, pod.metadata.name),
                 *((numbers[pod.metadata.name] or "-",) if has_numbers else ()),
-                ranks.state_of(job.state, pod),
+                "Spare" if ranks.waits_as_spare(pod) else ranks.state_of(job.state, pod),
                 str(sum(each.restart_count for each in pod.status.container_statuses)),
                 str(attempt_of(pod)),
                 output.duration(pod.metadata.creation_timestamp, None, now),

@@ -96,7 +96,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def pod_set(self) -> PodSet:
-        return pod_set_of(self.job.name, self.roles, self.pods, Attempts.of(self.job.status))
+        attempts, spares = Attempts.of(self.job.status), min(self.job.spec.spares, MAX_REPLICAS)
+        return pod_set_of(self.job.name, self.roles, self.pods, attempts, spares=spares)
 
     @cached_property
     def roles(self) -> tuple[tuple[Role, RoleSpec], ...]:

@@ -18,7 +18,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError
 from paddlejob.client.streams.pod_scripts import ask_each, run_here, run_in_pod, running_pods
-from paddlejob.core.pod_set import replica_of
+from paddlejob.core.pod_set import rank_of, replica_of
 from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.text import printable
 from paddlejob.training.log_lines import Tracker
@@ -109,7 +109,8 @@ async def _collect(
     for pod, output, trouble in await ask_each(pods, ask, timeout_seconds=TIMEOUT_SECONDS):
         name = ranks.rank_of(job.state.name, pod.metadata.name)
         replica = replica_of(job.state.name, pod)
-        first = (replica.index if replica else 0) * ranks.processes_per_pod(job.state)
+        place = rank_of(job.state.status, replica) if replica else 0
+        first = place * ranks.processes_per_pod(job.state)
         found += [RankProcess(name, trouble=trouble)] if trouble else parse_states(name, output, first)
     if ranks.place_of(job.state, rank).process is not None:
         found = [each for each in found if each.rank == int(rank) or each.trouble]

@@ -78,6 +78,14 @@ def scale_to_spec(job: Observed) -> NewAttempt | None:
     return NewAttempt(Phase.SCALING, Reason.SCALED, message, all_pods=all_pods, to_delete=job.pods.excess)
 
 
+def take_back_moves(job: Observed) -> NewAttempt | None:
+    """Return a new attempt if the job was scaled so that its moved ranks no longer fit."""
+    if not job.status.moved_ranks or job.pods.moves:
+        return None
+    message = f"scaling worker to {job.pods.desired(Role.WORKER)}"
+    return NewAttempt(Phase.SCALING, Reason.SCALED, message)
+
+
 def restart_after_move(job: ValidJob) -> NewAttempt | None:
     """Return a new attempt if pods train with outdated addresses of their peers."""
     # The ConfigMap of a restart in place is written before all programs are up again.
@@ -159,7 +167,10 @@ def _servers_moved(job: ValidJob, data: Mapping[str, str]) -> bool:
     if job.context.knows_hosts_beforehand:
         return False
     servers = [member for member in job.pods.active if member.replica.role is not Role.WORKER]
-    addresses = ((published_host(data, member.replica), member.pod.status.pod_ip) for member in servers)
+    addresses = (
+        (published_host(data, member.replica.role, member.replica.index), member.pod.status.pod_ip)
+        for member in servers
+    )
     return any(known and address and known != address for known, address in addresses)
 
 

@@ -16,6 +16,7 @@ from paddlejob.core.attempts import backoff
 from paddlejob.core.attempts.known_errors import RECALL_ERRORS
 from paddlejob.core.attempts.new_attempt import NewAttempt
 from paddlejob.core.attempts.processes import template_hash
+from paddlejob.core.attempts.spares import move_ranks
 from paddlejob.core.observed import Observed
 from paddlejob.core.pod_set import ObservedPod
 
@@ -56,7 +57,7 @@ def keep_pods(job: Observed, new: NewAttempt) -> NewAttempt:
 def _can_stay(job: Observed, new: NewAttempt, member: ObservedPod) -> bool:
     """Return whether the program of a pod can be restarted in it."""
     process, pod = job.snapshot.process(member.pod), member.pod
-    if process is None or not _has_current_template(job, member):
+    if process is None or not has_current_template(job, member):
         return False
     is_blamed = blames_node(new) and member in new.to_delete
     last = job.status.last_failure
@@ -71,8 +72,28 @@ def _can_stay(job: Observed, new: NewAttempt, member: ObservedPod) -> bool:
     return not (is_blamed or fails_again or is_broken)
 
 
-def _has_current_template(job: Observed, member: ObservedPod) -> bool:
-    """Return whether the pod was made from the present template of its role."""
+def has_current_template(job: Observed, member: ObservedPod) -> bool:
+    """Return whether the pod has a supervisor and was made from the present template of its role."""
+    found = member.pod.metadata.annotations.get(names.ANNOTATION_SUPERVISED)
+    return found is not None and not has_earlier_template(job, member)
+
+
+def has_earlier_template(job: Observed, member: ObservedPod) -> bool:
+    """Return whether the pod has a supervisor and was made from another template of its role."""
     found = member.pod.metadata.annotations.get(names.ANNOTATION_SUPERVISED)
     spec = dict(job.spec.roles).get(member.replica.role)
-    return found is not None and spec is not None and found == template_hash(spec.template)
+    return found is not None and (spec is None or found != template_hash(spec.template))
+
+
+def moved_ranks(job: Observed, new: NewAttempt, suspect_nodes: tuple[str, ...]) -> dict[int, int]:
+    """Return the workers that hold moved ranks in a new attempt, by rank."""
+    if new.all_pods:
+        return {}
+    if not new.in_place:
+        return job.pods.moves
+
+    def may_take(spare: ObservedPod) -> bool:
+        is_suspect = spare.pod.spec.node_name in suspect_nodes
+        return not is_suspect and has_current_template(job, spare) and job.snapshot.waits_for_rank(spare.pod)
+
+    return move_ranks(job.pods, new.to_delete, may_take)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from paddlejob.api import index_set, names
 from paddlejob.api.names import Reason
@@ -13,6 +13,7 @@ from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.attempts import backoff, drift, elastic, failures, in_place, inherited, recovery
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers, was_established, world_size_of
+from paddlejob.core.attempts.spares import moved_from
 from paddlejob.core.gang import kueue, registry
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.observed import Observed, ValidJob
@@ -101,6 +102,7 @@ def reschedule_gang(job: Observed) -> NewAttempt | None:
 
 
 TRIGGERS: tuple[Callable[[ValidJob], NewAttempt | None], ...] = (
+    drift.take_back_moves,
     failures.restart_after_failure,
     restart_after_hang,
     replace_straggler,
@@ -126,6 +128,8 @@ def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
     """Record the attempt, then delete the old pods; the next reconcile creates the missing ones."""
     old, attempt = job.status, job.status.attempt + 1
     new = in_place.keep_pods(job, new)
+    suspects = _suspect_nodes(job, new)
+    moves = in_place.moved_ranks(job, new, suspects)
     in_a_row, delay = _restart_delay(job, new)
     counted = new.failure is not None and new.failure.counted
     phase_reason = PhaseReason(new.phase, new.reason, new.message)
@@ -147,8 +151,9 @@ def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
         world_size=_kept_world_size(job, new),
         last_failure=new.failure or old.last_failure,
         last_recovery=recovery.begin(job, new, attempt),
-        replaced_workers=_replaced_workers(job, new),
-        suspect_nodes=_suspect_nodes(job, new),
+        replaced_workers=_replaced_workers(job, new, moves),
+        moved_ranks=index_set.format_moves(moves),
+        suspect_nodes=suspects,
         succeeded_workers="" if new.all_pods else fresh.succeeded_workers,
     )
     stage = deletions(Kind.POD, _pods_to_delete(job, new))
@@ -164,12 +169,12 @@ def _pods_to_delete(job: Observed, new: NewAttempt) -> list[Pod]:
     return gone + [pod for pod in job.snapshot.pods if pod.metadata.uid not in standby]
 
 
-def _replaced_workers(job: Observed, new: NewAttempt) -> str:
+def _replaced_workers(job: Observed, new: NewAttempt, moves: Mapping[int, int]) -> str:
     """Return the workers that are replaced alone; they are not judged again while they terminate."""
     if new.all_pods:
         return ""
     earlier = [member for member in job.pods.outdated if member.attempt >= job.status.base_attempt]
-    replicas = (member.replica for member in (*earlier, *new.to_delete))
+    replicas = [*(member.replica for member in (*earlier, *new.to_delete)), *moved_from(job.pods, moves)]
     return index_set.compact(replica.index for replica in replicas if replica.role is Role.WORKER)
 
 

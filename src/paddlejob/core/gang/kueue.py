@@ -244,8 +244,13 @@ def _is_for(job: PaddleJob, workload: PodGroup) -> bool:
 
 
 def _pod_sets(job: PaddleJob) -> list[JsonObject]:
+    spares = {Role.WORKER: max(0, job.spec.spares)}
     return [
-        {"name": str(role), "count": spec.replicas, "template": {"spec": spec.template.get("spec") or {}}}
+        {
+            "name": str(role),
+            "count": spec.replicas + spares.get(role, 0),
+            "template": {"spec": spec.template.get("spec") or {}},
+        }
         for role, spec in job.spec.roles()
     ]
 

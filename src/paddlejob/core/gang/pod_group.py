@@ -150,6 +150,8 @@ def least_pods(job: PaddleJob, pod_set: PodSet) -> dict[Role, int]:
         counts[Role.WORKER] = min(bounds.least, counts[Role.WORKER])
     still_to_run = pod_set.desired(Role.WORKER) - len(pod_set.finished)
     counts[Role.WORKER] = min(counts[Role.WORKER], still_to_run)
+    if policy is None or not policy.min_available:
+        counts[Role.WORKER] += len(pod_set.idle)
     return counts
 
 

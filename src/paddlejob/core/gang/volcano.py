@@ -113,7 +113,7 @@ def queue_obstacle(group: PodGroup, queues: Mapping[str, Queue] | None) -> str:
 
 def _described(snapshot: Snapshot, group: PodGroup) -> str:
     """Name a PodGroup, and its size if the job cannot reach it."""
-    pods = sum(spec.replicas for _, spec in snapshot.job.spec.roles())
+    pods = sum(spec.replicas for _, spec in snapshot.job.spec.roles()) + snapshot.spares
     if group.spec.min_member > pods:
         too_large = f"whose minMember {group.spec.min_member} exceeds the job's {pods} pods"
         return f"PodGroup {group.metadata.name}, {too_large}"

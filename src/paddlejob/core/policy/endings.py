@@ -69,6 +69,7 @@ def suspend(job: Observed) -> Plan:
             world_size=None,
             succeeded_workers="",
             replaced_workers="",
+            moved_ranks="",
             consecutive_restarts=0,
             rounds=0,
             retry_time=None,

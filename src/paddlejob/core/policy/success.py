@@ -6,7 +6,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, Role, SuccessPolicy
 from paddlejob.core.messages import PhaseReason, Verdict
 from paddlejob.core.observed import Observed
-from paddlejob.core.pod_set import PodSet, Replica
+from paddlejob.core.pod_set import PodSet
 
 
 def success_verdict(job: Observed) -> Verdict | None:
@@ -23,7 +23,8 @@ def success(pod_set: PodSet, policy: str) -> PhaseReason | None:
     """
     workers = pod_set.desired(Role.WORKER)
     if policy == SuccessPolicy.WORKER_0:
-        return _completed("worker-0 succeeded") if Replica(Role.WORKER, 0) in pod_set.finished else None
+        first = pod_set.worker(0)
+        return _completed(f"{first} succeeded") if first in pod_set.finished else None
     done, omitted = len(pod_set.finished), sorted(map(str, pod_set.omitted))
     if not done or done + len(omitted) < workers:
         return None

@@ -28,7 +28,7 @@ from paddlejob.core.attempts.processes import (
     published_attempt,
 )
 from paddlejob.core.paddle_env import process_env
-from paddlejob.core.pod_set import attempt_of, replica_of, training_container_name
+from paddlejob.core.pod_set import attempt_of, rank_of, replica_of, training_container_name
 from paddlejob.fair_share import FairShare, may_take
 from paddlejob.kube import errors
 from paddlejob.operator.reports.pod_log import LogReader
@@ -209,7 +209,10 @@ class Supervisors:
         if replica is None:
             return {}
         self._state.note_process(key, pod.metadata.uid, Process(order.run))
-        return {"run": order.run, "env": process_env(data, replica, order.run)}
+        return {
+            "run": order.run,
+            "env": process_env(data, replica.role, rank_of(job.status, replica), order.run),
+        }
 
     async def _data(self, job: PaddleJob, pod: Pod, request: Attendance) -> Mapping[str, str]:
         """Return the data of the ConfigMap if the program waits for it."""

@@ -11,7 +11,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.actions import Event, EventType
-from paddlejob.core.pod_set import replica_of
+from paddlejob.core.pod_set import has_run, is_spare, replica_of
 from paddlejob.operator.reports.rank_registry import Rank, RankRegistry
 from paddlejob.operator.state import ClusterState
 from paddlejob.training import stacks
@@ -186,4 +186,5 @@ def _never_reported(job: PaddleJob, pods: tuple[Pod, ...], ranks: list[Rank]) ->
         if pod.metadata.uid not in reported
         and (replica := replica_of(job.name, pod)) is not None
         and replica.role is not Role.PS
+        and not (is_spare(pod) and not any(map(has_run, pod.status.container_statuses)))
     )
