@@ -7,6 +7,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase, TrainingProgress
 from paddlejob.core.attempts import known_errors
+from paddlejob.core.snapshot import MAX_CAUSE_DELAY_SECONDS
 from simkube.build import job, snapshot
 
 
@@ -48,6 +49,36 @@ def test_what_follows_from_a_named_error(words, code, phase, reason):
     if phase is AGAIN:
         assert plan.status.restarts == 1
         assert plan.status.consecutive_restarts == 1
+
+
+RESET = "[/gloo/gloo/transport/tcp/pair.cc:576] Read error [10.0.0.2]:15077: Connection reset by peer"
+LOST_PEER = (
+    RESET,
+    "[/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:6177",
+    "(InvalidArgument) TCP receive error. Details: Connection reset by peer.",
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+)
+
+
+@pytest.mark.parametrize("words", LOST_PEER)
+def test_a_lost_peer_is_judged_with_the_peer_or_after_a_moment(words):
+    def failed(seconds_ago: float = 0.0):
+        return live().failed("worker", 0, code=1, message=words, seconds_ago=seconds_ago)
+
+    waiting = failed().plan()
+    assert (waiting.status.phase, waiting.requeue_after_seconds) == (Phase.RUNNING, MAX_CAUSE_DELAY_SECONDS)
+    alone = failed(MAX_CAUSE_DELAY_SECONDS).plan().status
+    assert (alone.phase, alone.last_failure.reason, alone.restarts) == (AGAIN, "PeerLost", 1)
+    killed = failed().failed("worker", 1, code=137).plan().status
+    assert (killed.phase, killed.last_failure.pod) == (AGAIN, "demo-worker-1")
+    wrong = failed().failed("worker", 1, code=1, message="KeyError: 'x'").plan().status
+    assert (wrong.phase, wrong.last_failure.pod) == (STOP, "demo-worker-1")
+
+
+def test_a_loss_that_is_not_finite_explains_lost_peers():
+    assert known_errors.from_termination_message(recall(102) + RESET) is known_errors.LOSS_NAN
+    plan = with_loss("nan").failed("worker", 0, code=1, message=RESET).failed("worker", 1, code=1).plan()
+    assert (plan.status.phase, plan.status.reason) == (STOP, "LossNaN")
 
 
 def test_the_rules_of_the_job_come_first():

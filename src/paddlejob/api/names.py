@@ -209,6 +209,7 @@ class Reason:
     SHARDING_PAD_NON_ZERO: Final = "ShardingPadNonZero"
     DOWNLOAD_FAILED: Final = "DownloadFailed"
     CHECKPOINT_FAILED: Final = "CheckpointFailed"
+    PEER_LOST: Final = "PeerLost"
     BACKOFF_LIMIT_EXCEEDED: Final = "BackoffLimitExceeded"
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
     STARTUP_DEADLINE_EXCEEDED: Final = "StartupDeadlineExceeded"

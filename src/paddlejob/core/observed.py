@@ -186,6 +186,7 @@ def _with_apparent_pods(snapshot: Snapshot, spec: EffectiveSpec) -> Snapshot:
 def _pod_set(snapshot: Snapshot, spec: EffectiveSpec, lost: AbstractSet[str]) -> PodSet:
     attempts = Attempts.of(snapshot.job.status)
     unsettled = {pod.metadata.uid for pod in snapshot.pods if snapshot.seconds_to_settle(pod)}
+    unsettled |= snapshot.seconds_to_cause().keys()
     pods = pod_set_of(
         snapshot.job.name, spec.roles, snapshot.pods, attempts, unsettled, lost=lost, spares=snapshot.spares
     )

@@ -207,7 +207,7 @@ def pod_set_of(
 ) -> PodSet:
     """Sort pods into replicas.
 
-    `unsettled` are the UIDs of ended pods without a final phase yet. `lost` are those of pods that did not
+    `unsettled` are the UIDs of ended pods that cannot be judged yet. `lost` are those of pods that did not
     take part in a restart in place and have to be replaced. `spares` is the wanted number of spare workers.
     """
     # The spec of a finished job is not validated: its number of replicas can be anything.
@@ -350,11 +350,11 @@ def observe_pod(replica: Replica, pod: Pod, training_name: str, *, is_settled: b
 
 
 def _state(pod: Pod, training: ContainerStatus | None, *, is_settled: bool) -> PodState:
+    is_running = pod.status.phase == "Running"
+    if not is_settled and pod.status.phase != "Unknown":
+        return PodState.RUNNING if is_running or pod.status.phase == "Failed" else PodState.STARTING
     if decided := _STATE_OF_PHASE.get(pod.status.phase):
         return decided
-    is_running = pod.status.phase == "Running"
-    if not is_settled:
-        return PodState.RUNNING if is_running else PodState.STARTING
     ended = training.state.terminated if training else None
     if ended is not None and _stays_ended(ended, pod):
         return PodState.FAILED if ended.exit_code else PodState.SUCCEEDED

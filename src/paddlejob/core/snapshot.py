@@ -13,6 +13,7 @@ from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
 from paddlejob.api.v1 import MAX_REPLICAS, PaddleJob
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
+from paddlejob.core.attempts.known_errors import has_lost_peer
 from paddlejob.core.attempts.processes import (
     Process,
     Processes,
@@ -27,6 +28,8 @@ from paddlejob.core.pod_set import FINAL_PHASES, has_ended
 from paddlejob.core.recorder import Recorder, recorder_of
 from paddlejob.training.findings import F, Finding, find
 
+MAX_CAUSE_DELAY_SECONDS = 3.0
+"""How long the end of a lost peer may stay unknown; Paddle's launcher looks once a second."""
 MAX_PHASE_DELAY_SECONDS = 5.0
 """How long to wait for the phase of a pod after its last container has ended."""
 
@@ -215,6 +218,20 @@ class Snapshot(msgspec.Struct, frozen=True):
     def seconds_in_state(self, pod: Pod) -> float:
         """Return how long a pod has been ended or unready."""
         return self.state_seconds.get(pod.metadata.uid, 0.0)
+
+    def seconds_to_cause(self) -> dict[str, float]:
+        """Return how long to wait for the cause of failures, by UID, if all failed pods have lost a peer."""
+        failed = [pod for pod in self.pods if pod.status.phase == "Failed"]
+        if not failed or len(failed) == len(self.pods) or not all(map(has_lost_peer, failed)):
+            return {}
+        left = MAX_CAUSE_DELAY_SECONDS - max(map(self._seconds_since_end, failed))
+        return {pod.metadata.uid: left for pod in failed} if left > 0 else {}
+
+    def _seconds_since_end(self, pod: Pod) -> float:
+        process = self.process(pod)
+        if process is not None and process.ended is not None:
+            return (self.now - process.ended).total_seconds()
+        return self.seconds_in_state(pod)
 
     def seconds_to_settle(self, pod: Pod) -> float:
         """Return how long to wait for the phase of an ended pod before judging its containers.

@@ -103,7 +103,7 @@ def _failed_pods(job: Observed) -> tuple[list[ObservedPod], float | None]:
     """
     snapshot, pod_set, awaits_peer = job.snapshot, job.pods, False
     policy, grace = snapshot.job.spec.restart_policy, snapshot.settings.server_exit_grace_seconds
-    broken, waits = [], []
+    broken, waits = [], list(snapshot.seconds_to_cause().values())
     for member in pod_set.active:
         if member.replica in pod_set.finished:
             continue
@@ -230,10 +230,11 @@ def _known_error(snapshot: Snapshot, member: ObservedPod) -> KnownError | None:
         return None
     if not ending.exit_code or rule_for(ending.exit_code, snapshot.job.spec.restart_policy):
         return None
-    if named := known_errors.from_termination_message(ending.message):
+    named = known_errors.from_termination_message(ending.message)
+    if named is not None and named is not known_errors.PEER_LOST:
         return named
     by_itself = ending.exit_code not in PLANNED_EXIT_CODES and not is_outside_kill(ending.exit_code)
-    return known_errors.from_loss(snapshot.job.status) if by_itself else None
+    return (known_errors.from_loss(snapshot.job.status) if by_itself else None) or named
 
 
 def _failure(snapshot: Snapshot, member: ObservedPod, what: str, *, counted: bool) -> Failure:

@@ -1,4 +1,4 @@
-"""Training errors with a name: Paddle's recall errors, and losses that are not finite."""
+"""Training errors with a name: Paddle's recall errors, losses that are not finite, and lost peers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from paddlejob.api.names import Reason
+from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJobStatus
 
 
@@ -22,6 +23,8 @@ class KnownError(msgspec.Struct, frozen=True):
 
 LOSS_NAN = KnownError(Reason.LOSS_NAN, is_final=True)
 LOSS_INF = KnownError(Reason.LOSS_INF, is_final=True)
+PEER_LOST = KnownError(Reason.PEER_LOST)
+"""A consequence of the end of another rank, with any exit code."""
 
 RECALL_ERRORS = {
     "101": KnownError(Reason.AA_DIFF, blames_node=True),
@@ -38,6 +41,11 @@ _ERROR = re.compile(
     rf"PaddleRecall error\(({_NUMBERS})\)|There are NAN or INF(?: \(num_nan=(\d+), num_inf=(\d+))?"
 )
 """The second alternative is printed with `FLAGS_check_nan_inf`."""
+_PEER_LOST = re.compile(
+    r"gloo/transport/\w+/\w+\.cc:\d+\] .*(?:by peer|Broken pipe)"
+    r"|TCP (?:send|receive) error\. Details: |ncclRemoteError"
+)
+"""Errors of gloo, of Paddle's TCPStore, and of NCCL."""
 _NEXT_PROGRAM = re.compile(r"paddlejob: attempt \d+ starts in place\n")
 """The supervisor writes it when it restarts a program in place."""
 _LOSSES = {"nan": LOSS_NAN, "inf": LOSS_INF, "-inf": LOSS_INF}
@@ -49,15 +57,21 @@ def last_output(text: str) -> str:
 
 
 def from_termination_message(text: str) -> KnownError | None:
-    """Return the last known error in a termination message."""
-    found = None
-    for found in _ERROR.finditer(last_output(text)):  # noqa: B007  (the last one)
+    """Return the last known error in a termination message, or that a peer was lost."""
+    found, output = None, last_output(text)
+    for found in _ERROR.finditer(output):  # noqa: B007  (the last one)
         pass
     if found is None:
-        return None
+        return PEER_LOST if _PEER_LOST.search(output) else None
     if found[1]:
         return RECALL_ERRORS[found[1]]
     return LOSS_INF if found[2] and not int(found[2]) and int(found[3]) else LOSS_NAN
+
+
+def has_lost_peer(pod: Pod) -> bool:
+    """Return whether a container of a pod has failed because a peer was gone."""
+    ends = (each.state.terminated for each in pod.status.container_statuses)
+    return any(end and from_termination_message(end.message) is PEER_LOST for end in ends)
 
 
 def from_loss(status: PaddleJobStatus) -> KnownError | None:

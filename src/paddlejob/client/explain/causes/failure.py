@@ -55,6 +55,7 @@ REASONS = {
     Reason.HUNG: "no rank made a step for much longer than usual; `postmortem` has their stacks",
     Reason.STRAGGLER: "it slowed the others down in every step; its node is avoided",
     Reason.CHECKPOINT_FAILED: "Paddle could not write a checkpoint",
+    Reason.PEER_LOST: "another rank had gone, so the fault is in that one or in the network",
 }
 HINTS = (
     (re.compile(r"No module named '?([\w.]+)"), "install the Python module {0} in the image"),
