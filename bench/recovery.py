@@ -36,6 +36,9 @@ from scripts.proof_page import table, write_section
 
 COMMAND = "make bench-recovery"
 PATIENCE_SECONDS = 180.0
+WORKERS = 2
+"""Of both examples."""
+PARKED = {"parked": True}
 PARKED_SECONDS = 25.0
 """A process is parked 15 seconds after the program began, and then imports Paddle."""
 KILL_RANK = "set -- $(cat /proc/1/task/1/children); set -- $(cat /proc/$1/task/*/children); kill -9 $1"
@@ -71,9 +74,10 @@ class Measured(msgspec.Struct, frozen=True):
     ledger: Body
 
 
-def collective(*, with_launcher: bool = False, **environment: object) -> Body:
+def collective(*, with_launcher: bool = False, **spec: object) -> Body:
     """Return resnet, which prints every step."""
-    body = recorded("resnet", EPOCHS=200, CHECKPOINT_DIR="/tmp/checkpoints", **environment)
+    body = recorded("resnet", EPOCHS=200, CHECKPOINT_DIR="/tmp/checkpoints")
+    body["spec"] |= spec
     program = "-m paddle.distributed.launch train_fleet.py" if with_launcher else "train_fleet.py"
     for template in templates(body):
         template["containers"][0] |= {"command": ["sh", "-c"], "args": [EVERY_STEP + program]}
@@ -83,9 +87,10 @@ def collective(*, with_launcher: bool = False, **environment: object) -> Body:
 CASES = {
     "plain python": Case(collective, "worker-1"),
     "with the launcher": Case(lambda: collective(with_launcher=True), "worker-1", KILL_RANK),
-    "a parked process": Case(lambda: collective(PADDLEJOB_PARKED=1), "worker-1", waits=PARKED_SECONDS),
+    "a parked process": Case(lambda: collective(restartPolicy=PARKED), "worker-1", waits=PARKED_SECONDS),
     "a parameter server": Case(lambda: recorded("wide_and_deep", EPOCHS=200), "ps-0"),
     "a lost pod": Case(collective, "worker-1", is_deleted=True),
+    "a lost pod, and a spare": Case(lambda: collective(spares=1), "worker-1", is_deleted=True),
 }
 
 
@@ -134,7 +139,7 @@ def recover(space: Space, case: Case) -> Measured:
     job.await_phase("Running", within_seconds=PATIENCE_SECONDS)
     eventually(lambda: step_in(job, attempt=0) > 0, within_seconds=PATIENCE_SECONDS, says=job.status)
     time.sleep(case.waits)
-    old, before = job.uids(), writes()
+    old, before = started(job), writes()
     killed = kill(space, job, case)
     seconds = eventually(
         lambda: recovered(job, old, killed), within_seconds=PATIENCE_SECONDS, says=job.status
@@ -155,19 +160,26 @@ def kill(space: Space, job: Job, case: Case) -> float:
     return float(space.kubectl("exec", pod, "--", "sh", "-c", f"date +%s.%N; {case.kills}").split()[0])
 
 
-def recovered(job: Job, old: dict[str, str], killed: float) -> float | None:
+def started(job: Job) -> set[str]:
+    """Return the UIDs of the pods whose program has started."""
+    return {pod["metadata"]["uid"] for pod in job.pods() if has_started(pod)}
+
+
+def has_started(pod: Body) -> bool:
+    states = [each["state"] for each in pod["status"].get("containerStatuses", ())]
+    return bool(states) and "waiting" not in states[0]
+
+
+def recovered(job: Job, old: set[str], killed: float) -> float | None:
     """Return the time from a kill to the first step of the last worker, None until it is made."""
-    present = {pod["metadata"]["name"]: pod for pod in job.pods()}
     steps = []
-    for name in (name for name in old if "-worker-" in name):
-        pod = present.get(name, {"status": {}})
-        states = [each["state"] for each in pod["status"].get("containerStatuses", ())]
-        if not states or "waiting" in states[0]:
-            return None
-        log = job.space.kubectl("logs", "--timestamps", name)
-        steps.append(first_step(log, is_new=pod["metadata"]["uid"] != old[name]))
+    for pod in job.pods():
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        if "-worker-" in name and has_started(pod):
+            log = job.space.kubectl("logs", "--timestamps", name)
+            steps.append(first_step(log, is_new=uid not in old))
     known = [step for step in steps if step is not None]
-    return max(known) - killed if len(known) == len(steps) else None
+    return max(known) - killed if len(known) == len(steps) == WORKERS else None
 
 
 def first_step(log: str, *, is_new: bool) -> float | None:

@@ -37,6 +37,7 @@ def test_a_command_without_a_place_is_an_error(tmp_path: Path) -> None:
         "make proof",
         "make chaos",
         "make bench",
+        "make bench-recovery",
         *(f"bench/scale.py {part}" for part in ("size", "fairness", "churn")),
     ],
 )
