@@ -31,7 +31,7 @@ from devcluster.requirements import require_node
 from e2e.conftest import build_everything, fresh_namespace, install_operator, running
 from e2e.jobs import Body, Job, Space, eventually, templates
 from e2e.test_in_place import KILL, recorded, step_in
-from paddlejob.core.attempts.recovery import PARTS
+from paddlejob.api.training import RECOVERY_PARTS
 from scripts.proof_page import table, write_section
 
 COMMAND = "make bench-recovery"
@@ -205,7 +205,7 @@ def writes_in(metrics: str) -> float:
 
 def section(found: dict[str, list[Measured]], rounds: int) -> str:
     """Return the table; a part that no recovery measured is left out."""
-    parts = [*PARTS, "total"]
+    parts = [*RECOVERY_PARTS, "total"]
     heading = ("", "kind", "next step of all, s", "worst", "operator's writes", *parts)
     rows = []
     for name, each in found.items():

@@ -8,11 +8,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from paddlejob.api.training import RECOVERY_PARTS
 from paddlejob.api.v1 import Phase, Recovery, RecoveryKind
 from paddlejob.core.actions import Milestone
-from paddlejob.core.attempts import recovery
-from paddlejob.core.attempts.recovery import FirstSteps, Moments, add_steps, fill_in, in_words, parts_of
+from paddlejob.core.attempts.recovery import FirstSteps, Moments, add_steps, fill_in
 from paddlejob.training.findings import Hang
+from paddlejob.training.recovery import in_words
 from paddlejob.training.reports import Startup
 from simkube.build import SnapshotBuilder, job
 from tests.core.test_in_place import begun, down, failed_in_place, live
@@ -26,7 +27,7 @@ STEPS = FirstSteps(2, step=7, at=110.0, startup=STARTUP, reported=105.0, new_ste
 
 def test_every_part_is_known_and_they_sum_up_to_the_total():
     ledger = fill_in(BEGUN, MOMENTS, STEPS, 0.0)
-    assert parts_of(ledger) == {
+    assert ledger.parts() == {
         "detect": 0.5,
         "decide": 0.25,
         "stop": 1.0,
@@ -37,8 +38,8 @@ def test_every_part_is_known_and_they_sum_up_to_the_total():
         "load": 0.25,
         "repeat": 4.25,
     }
-    assert tuple(parts_of(ledger)) == recovery.PARTS
-    assert ledger.total_seconds == sum(parts_of(ledger).values()) == 8.5
+    assert tuple(ledger.parts()) == RECOVERY_PARTS
+    assert ledger.total_seconds == sum(ledger.parts().values()) == 8.5
 
 
 def changed(of, **fields):
@@ -126,7 +127,7 @@ LEDGERS = {
 @pytest.mark.parametrize(("moments", "steps", "parts", "total"), LEDGERS.values(), ids=LEDGERS)
 def test_what_was_not_measured_is_absent(moments, steps, parts, total):
     ledger = fill_in(BEGUN, moments, steps, 100.25)
-    assert (parts_of(ledger), ledger.total_seconds) == (parts, total)
+    assert (ledger.parts(), ledger.total_seconds) == (parts, total)
 
 
 def test_no_total_if_it_is_unknown_when_the_attempt_began():

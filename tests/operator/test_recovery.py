@@ -170,7 +170,7 @@ def test_new_pods_and_progress_from_the_log():
         found = (await stage.status())["lastRecovery"]
         assert found["kind"] == "Recreate"
         assert found.keys() == {"attempt", "kind", "totalSeconds", *MEASURED}
-        assert (found["placeSeconds"] > 4, found["totalSeconds"] > 60) == (True, True)
+        assert 0 < found["placeSeconds"] < 60 < found["totalSeconds"]
 
     play(act)
 

@@ -127,7 +127,7 @@ class Invariants:
         """
         failure = status.get("lastFailure", {}).get("reason", "")
         may_be_template = failure == "StartError" and "startTime" not in status
-        is_late = status["reason"].endswith("DeadlineExceeded")
+        is_late = status.get("reason", "").endswith("DeadlineExceeded")
         if failure in PLATFORM_FAULTS and not is_late and not may_be_template:
             self._fail(write, f"failed for good after {failure}: {status['message']}")
 

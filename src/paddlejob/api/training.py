@@ -93,6 +93,9 @@ class ProgressMark(View, frozen=True, omit_defaults=False):
     step: Annotated[int, _count("Step, counted over all epochs.")] = 0
 
 
+RECOVERY_PARTS = ("detect", "decide", "stop", "place", "start", "import", "join", "load", "repeat")
+
+
 class RecoveryKind(enum.StrEnum):
     """What a restart did with the pods of the job."""
 
@@ -109,7 +112,7 @@ class Recovery(View, frozen=True):
 
     attempt: Annotated[int, about("Attempt that the recovery began.")]
     kind: Annotated[
-        RecoveryKind,
+        str,
         about(
             "InPlace: all pods stayed. Mixed: some pods were replaced. Recreate: all pods were created again."
         ),
@@ -143,3 +146,8 @@ class Recovery(View, frozen=True):
         float | None, about("Until the first step that no earlier attempt had made: steps done again.")
     ] = None
     total_seconds: Annotated[float | None, about("From the failure to the first new step.")] = None
+
+    def parts(self) -> dict[str, float]:
+        """Return the measured parts by name, in order."""
+        found = {part: getattr(self, f"{part}_seconds") for part in RECOVERY_PARTS}
+        return {part: seconds for part, seconds in found.items() if seconds is not None}

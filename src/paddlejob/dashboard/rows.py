@@ -16,9 +16,9 @@ from paddlejob.api.v1 import PaddleJob, Recovery
 from paddlejob.client import ranks
 from paddlejob.client.job import Job, JobEvent, phase_of, run_time
 from paddlejob.client.logs.model import LogLine
-from paddlejob.core.attempts import recovery
 from paddlejob.core.pod_set import attempt_of
 from paddlejob.history.record import Record, Summary, object_key
+from paddlejob.training import recovery
 from paddlejob.training.goodput import in_words
 
 STATIC = Path(__file__).parent / "static"

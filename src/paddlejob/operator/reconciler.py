@@ -22,8 +22,9 @@ from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.consistency import Consistency
 from paddlejob.operator.executor import Executor
+from paddlejob.operator.limits import needs_templates
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.operator.state import ClusterState, StaleCacheError, needs_templates
+from paddlejob.operator.state import ClusterState, StaleCacheError
 from paddlejob.operator.status import DroppedFieldsError, StatusSchema, StoredStatus, status_patch
 
 RecordEvent = Callable[[PaddleJob, Event], None]

@@ -36,7 +36,7 @@ from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
 from paddlejob.operator import limits
 from paddlejob.operator.changes import Trigger, is_idle, needs_reconcile, only_progressed, startup_stage
 from paddlejob.operator.gang_informers import GangInformers
-from paddlejob.operator.limits import PackedParts
+from paddlejob.operator.limits import PackedParts, needs_templates
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.training.findings import F, Finding, Hang, IdleAccelerators, find
 from paddlejob.training.hangs import restored_hang
@@ -111,8 +111,10 @@ class ClusterState:
         """Outlines of jobs, without templates; `with_templates` returns the whole job."""
         self._packed = PackedParts()
         """Specs of jobs that may need pods, and the data of their ConfigMaps."""
-        self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name}, share_parts)
-        self.services: Cache[Service] = Cache({"owner": _controller})
+        self.pods: Cache[Pod] = Cache(
+            {"owner": limits.owner_index, "owner name": limits.owner_name_index}, share_parts
+        )
+        self.services: Cache[Service] = Cache({"owner": limits.owner_index})
         self.config_maps: Cache[ConfigMap] = Cache()
         self.recorder: Recorder | None = None
         """Recorder config for new pods; set once the reports port is open."""
@@ -476,10 +478,7 @@ class ClusterState:
                 self._on_trigger(job.metadata.key, Trigger(initial=False, child=True))
 
     def _waits_for_others(self, old: HasMeta | None, new: HasMeta | None) -> bool:
-        """Return whether other pods of the job are behind this one.
-
-        A job proceeds with its last pod, so of a hundred pods that get an address only the last one matters.
-        """
+        """Return whether other pods of the job are behind this one: a job proceeds with its last pod."""
         if not (isinstance(new, Pod) and only_progressed(old, new)):
             return False
         reached = startup_stage(new)
@@ -498,19 +497,3 @@ def _applies(finding: Finding, job: PaddleJob, pods: tuple[Pod, ...]) -> bool:
     if isinstance(finding, IdleAccelerators):
         return any(pod.metadata.uid == finding.pod_uid for pod in pods)
     return finding.attempt == job.status.attempt
-
-
-def needs_templates(job: PaddleJob) -> bool:
-    """Return whether pods may still be created for a job."""
-    is_ours = job.spec.managed_by in ("", names.CONTROLLER_NAME)
-    return is_ours and not job.status.phase.is_terminal and not job.undecodable
-
-
-def _controller(child: HasMeta) -> tuple[str, ...]:
-    uid = child.metadata.controller_uid
-    return (uid,) if uid else ()
-
-
-def _controller_name(child: HasMeta) -> tuple[str, ...]:
-    owner = limits.owning_job(child.metadata)
-    return (str(owner),) if owner else ()

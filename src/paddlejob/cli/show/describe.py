@@ -19,12 +19,11 @@ from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, sentence
 from paddlejob.client.job import Job, JobEvent, Usage
 from paddlejob.client.streams.processes import MAX_PODS
-from paddlejob.core.attempts import recovery
 from paddlejob.core.pod_set import Replica, attempt_of, training_container
 from paddlejob.history.environment import redact
 from paddlejob.kube.errors import ForbiddenError, KubeError
 from paddlejob.text import one_line
-from paddlejob.training import goodput
+from paddlejob.training import goodput, recovery
 
 T = TypeVar("T")
 

@@ -18,17 +18,13 @@ from paddlejob.api.v1 import PaddleJobStatus, Phase, Recovery, RecoveryKind
 from paddlejob.core.actions import Milestone, Plan, ReplaceConfig
 from paddlejob.core.attempts.new_attempt import NewAttempt
 from paddlejob.core.observed import Observed
-from paddlejob.text import duration
 from paddlejob.training.findings import Hang
 from paddlejob.training.reports import Startup
 
-PARTS = ("detect", "decide", "stop", "place", "start", "import", "join", "load", "repeat")
 DIGITS = 3
 """Digits of a second in the status."""
 CLOCK_SECONDS = 2.0
 """Resolution of the times in the status and of the API server's clock."""
-MAX_PRECISE_SECONDS = 60.0
-"""Longer times are shown in whole seconds."""
 
 
 class Moments(msgspec.Struct, frozen=True):
@@ -206,21 +202,3 @@ def _rounded(seconds: float | None) -> float | None:
 def is_complete(status: PaddleJobStatus) -> bool:
     """Return whether the ledger of the last recovery has its total."""
     return status.last_recovery is None or status.last_recovery.total_seconds is not None
-
-
-def parts_of(recovery: Recovery) -> dict[str, float]:
-    """Return the measured parts by name, in order."""
-    found = {part: getattr(recovery, f"{part}_seconds") for part in PARTS}
-    return {part: seconds for part, seconds in found.items() if seconds is not None}
-
-
-def in_words(recovery: Recovery) -> str:
-    """Return a ledger in one line."""
-    parts = ", ".join(f"{part} {_seconds(seconds)}" for part, seconds in parts_of(recovery).items())
-    total = recovery.total_seconds
-    took = "" if total is None else f", {_seconds(total)} to the next new step"
-    return f"{recovery.kind}{took}{f': {parts}' if parts else ''}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f}s" if seconds < MAX_PRECISE_SECONDS else duration(seconds)

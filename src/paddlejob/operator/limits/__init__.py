@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, OwnerReference
+from paddlejob.api.meta import HasMeta, JsonObject, ObjectKey, ObjectMeta, OwnerReference
 from paddlejob.api.pod import ConfigMap, Pod, PodStatus, Service
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import (
@@ -310,3 +310,19 @@ class PackedParts:
     def _add(self, namespace: str, size: int) -> None:
         self._sizes[namespace] += size
         self.size += size
+
+
+def needs_templates(job: PaddleJob) -> bool:
+    """Return whether pods may still be created for a job."""
+    is_ours = job.spec.managed_by in ("", names.CONTROLLER_NAME)
+    return is_ours and not job.status.phase.is_terminal and not job.undecodable
+
+
+def owner_index(child: HasMeta) -> tuple[str, ...]:
+    uid = child.metadata.controller_uid
+    return (uid,) if uid else ()
+
+
+def owner_name_index(child: HasMeta) -> tuple[str, ...]:
+    owner = owning_job(child.metadata)
+    return (str(owner),) if owner else ()

@@ -294,7 +294,7 @@ class ProgressWriter:
             return known
         key, began = job.metadata.key, status.attempt_time
         pods = self._state.pods.find("owner", job.metadata.uid)
-        if known.kind is RecoveryKind.IN_PLACE and any(attempt_of(pod) >= known.attempt for pod in pods):
+        if known.kind == RecoveryKind.IN_PLACE and any(attempt_of(pod) >= known.attempt for pod in pods):
             # A pod did not answer, and was replaced after the restart had begun.
             known = msgspec.structs.replace(known, kind=RecoveryKind.MIXED)
         age = (self._now() - began).total_seconds() if began else math.inf
