@@ -75,6 +75,15 @@ def test_a_lost_peer_is_judged_with_the_peer_or_after_a_moment(words):
     assert (wrong.phase, wrong.last_failure.pod) == (STOP, "demo-worker-1")
 
 
+def test_an_error_of_another_rank_in_the_pod_or_of_another_pod_comes_first():
+    wrong = f"RuntimeError: {RESET}\nValueError: rank 5 cannot continue\n"
+    assert known_errors.from_termination_message(wrong) is None
+    assert known_errors.from_termination_message(f"RuntimeError: {RESET}\n") is known_errors.PEER_LOST
+    early = live().failed("worker", 0, code=1, message=RESET, seconds_ago=4)
+    status = early.failed("worker", 1, code=1, message=wrong).plan().status
+    assert (status.phase, status.last_failure.pod) == (STOP, "demo-worker-1")
+
+
 def test_a_loss_that_is_not_finite_explains_lost_peers():
     assert known_errors.from_termination_message(recall(102) + RESET) is known_errors.LOSS_NAN
     plan = with_loss("nan").failed("worker", 0, code=1, message=RESET).failed("worker", 1, code=1).plan()

@@ -155,16 +155,17 @@ def first_failure(failed: list[ObservedPod], policy: RestartPolicy, snapshot: Sn
 
     Kubelets report whole seconds, and peers may fail within the same second. In a tie, a kill from outside
     comes before an error of the program, and an error before an abort, with which Paddle ends when a peer is
-    gone.
+    gone. An error about a lost peer explains nothing, however early it is.
     """
 
-    def order(member: ObservedPod) -> tuple[datetime, int]:
-        ending = ending_of(member)
+    def order(member: ObservedPod) -> tuple[bool, datetime, int]:
+        ending, ended = ending_of(member), end_time(member, snapshot)
         code = ending.exit_code if ending else 0
         cause = cause_of(member, policy)
+        lost_peer = known_errors.has_lost_peer(member.pod)
         if cause in (Cause.PLANNED, Cause.IGNORED, Cause.NODE) or is_outside_kill(code):
-            return end_time(member, snapshot), 0
-        return end_time(member, snapshot), 1 if cause is Cause.PERMANENT else 2
+            return lost_peer, ended, 0
+        return lost_peer, ended, 1 if cause is Cause.PERMANENT else 2
 
     return min(failed, key=order)
 

@@ -46,6 +46,7 @@ _PEER_LOST = re.compile(
     r"|TCP (?:send|receive) error\. Details: |ncclRemoteError"
 )
 """Errors of gloo, of Paddle's TCPStore, and of NCCL."""
+_EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception): .*", re.MULTILINE)
 _NEXT_PROGRAM = re.compile(r"paddlejob: attempt \d+ starts in place\n")
 """The supervisor writes it when it restarts a program in place."""
 _LOSSES = {"nan": LOSS_NAN, "inf": LOSS_INF, "-inf": LOSS_INF}
@@ -62,10 +63,16 @@ def from_termination_message(text: str) -> KnownError | None:
     for found in _ERROR.finditer(output):  # noqa: B007  (the last one)
         pass
     if found is None:
-        return PEER_LOST if _PEER_LOST.search(output) else None
+        return PEER_LOST if _has_lost_peer(output) else None
     if found[1]:
         return RECALL_ERRORS[found[1]]
     return LOSS_INF if found[2] and not int(found[2]) and int(found[3]) else LOSS_NAN
+
+
+def _has_lost_peer(output: str) -> bool:
+    """Return whether a lost peer is the only error in the output of all ranks of a pod."""
+    others = (line for line in _EXCEPTION.findall(output) if not _PEER_LOST.search(line))
+    return _PEER_LOST.search(output) is not None and not any(others)
 
 
 def has_lost_peer(pod: Pod) -> bool:
