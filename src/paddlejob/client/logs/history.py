@@ -67,7 +67,9 @@ async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, N
     restarted = {pod.metadata.name for (pod, _), view in zip(containers, views, strict=True) if view.restarts}
     if len(sources) > query.max_requests:
         raise TooManyLogsError(too_many_logs(state, len(sources), query))
-    if process and sources and not views[0].is_running:
+    # A supervisor ends its container with the job, which the kubelet reports a moment later.
+    is_ending = state.status.phase.is_terminal and any(is_supervised(pod) for pod, _ in containers[:1])
+    if process and sources and (is_ending or not views[0].is_running):
         if views[0].has_started:
             yield ended_marker(sources[0], process)
         process = None
