@@ -126,7 +126,9 @@ class Invariants:
         Start errors that repeat before a job has run count, because its template may cause them.
         """
         failure = status.get("lastFailure", {}).get("reason", "")
-        may_be_template = failure == "StartError" and "startTime" not in status
+        # The end of a job that has never run sets its start time too.
+        never_ran = status.get("startTime", "9") >= status.get("lastFailure", {}).get("time", "")
+        may_be_template = failure == "StartError" and never_ran
         is_late = status.get("reason", "").endswith("DeadlineExceeded")
         if failure in PLATFORM_FAULTS and not is_late and not may_be_template:
             self._fail(write, f"failed for good after {failure}: {status['message']}")

@@ -198,7 +198,7 @@ def _restart_delay(job: Observed, new: NewAttempt) -> tuple[int, float]:
         return in_a_row + (new.workers is not None), 0.0
     each = backoff.restarts_each(in_a_row + 1, job.trusted, all_pods=new.all_pods or new.in_place)
     policy = job.trusted.spec.restart_policy
-    # New pods need not meet a suspect node again at once; the pods of a restart in place stay where they are.
+    # A delay keeps new pods off a suspect node; the pods of a restart in place keep their nodes anyway.
     is_immediate = new.in_place or not new.blames_node
     return in_a_row + 1, backoff.delay_seconds(policy, each, first_is_immediate=is_immediate)
 
